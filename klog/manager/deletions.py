@@ -36,8 +36,8 @@ class LogDeletions:
         target = os.path.join(directory.path, suffixed_name(*key, DELETE))
         log = self._registry.remove(key)
         if log is not None:
+            self.hold(log)  # first: if the renaming fails, nothing else refers to the log
             mark_for_deletion(log._core, os.path.basename(target))
-            self.hold(log)
         else:
             self._files.rename(directory.partition_path(*key), target)
             self._files.fsync_dir(directory.path)

@@ -142,7 +142,8 @@ class TopicFile:
 
     def _save(self, entries: dict[str, TopicEntry], deleted: frozenset[uuid.UUID]) -> None:
         """Write every copy. One success is enough: its generation is the highest."""
-        data = self._text(entries, deleted, self.generation + 1)
+        self.generation += 1  # also if it fails: a copy may have been replaced, and must not count beside the next ones
+        data = self._text(entries, deleted, self.generation)
         failure: OSError | None = None
         written = False
         for path in list(self._paths):
@@ -155,7 +156,7 @@ class TopicFile:
                 self._on_failure(os.path.dirname(path), error)
         if failure is not None and not written:
             raise failure
-        self.entries, self.deleted, self.generation = entries, deleted, self.generation + 1
+        self.entries, self.deleted = entries, deleted
 
     def _text(self, entries: dict[str, TopicEntry], deleted: frozenset[uuid.UUID], generation: int) -> bytes:
         document: dict[str, Any] = {

@@ -3,6 +3,7 @@ the others."""
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import os
@@ -14,6 +15,7 @@ import pytest
 
 import klog
 from klog.clock import ManualClock
+from klog.disk import RealFiles, os_error
 from klog.errors import (
     AlreadyLocked,
     CorruptCheckpoint,
@@ -423,6 +425,34 @@ def test_a_topics_file_without_generation_is_read(tmp_path: Path) -> None:
     (tmp_path / "klog-topics.json").write_text(json.dumps(document))
     with opened([tmp_path]) as logs:
         assert logs.topic_config("t").retention_ms == 5
+
+
+def test_a_change_that_failed_in_every_directory_does_not_return(tmp_path: Path) -> None:
+    """The first copy was replaced before its sync failed, the second one was not. Later changes reach only that one."""
+    paths = three(tmp_path)[:2]
+
+    class Failing(RealFiles):
+        armed = False
+
+        def replace(self, path: str, data: bytes, *, private: bool = False) -> None:
+            if self.armed and path.startswith(str(paths[1])):
+                raise os_error(errno.ENOSPC, path)
+            super().replace(path, data, private=private)
+            if self.armed:
+                raise os_error(errno.EIO, path)
+
+    files = Failing()
+    logs = opened(paths, files=files)
+    logs.create_topic("t", config={"retention.ms": 5})
+    files.armed = True
+    with pytest.raises(OSError, match="No space"):
+        logs.alter_topic("t", {"retention.ms": 6})
+    files.armed = False
+    assert list(logs.offline_directories) == [str(paths[0])]
+    logs.alter_topic("t", {"retention.ms": 7})
+    abandon(logs)
+    with opened(paths) as logs:
+        assert logs.topic_config("t").retention_ms == 7
 
 
 # ---- one partition twice, and strays ---------------------------------------------------------------------------------

@@ -356,7 +356,8 @@ def test_a_deletion_that_fails_anywhere_is_finished_later(tmp_path: Path, error:
         files.armed = False
         logs = opened(path, files=files)
         logs.create_topic("t", partitions=3)
-        logs.log("t", 1).append([(None, b"x")])
+        log = logs.log("t", 1)
+        log.append([(None, b"x")])
         files.armed = True
         failed = False
         try:
@@ -365,6 +366,7 @@ def test_a_deletion_that_fails_anywhere_is_finished_later(tmp_path: Path, error:
             failed = True
         files.armed = False
         abandon(logs)
+        assert log.closed
         with opened(path) as logs:
             assert logs.topics() in ({}, {"t": [0, 1, 2]})
             if logs.topics():
