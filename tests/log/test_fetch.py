@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import os
 import socket
 import ssl
@@ -661,3 +662,33 @@ def test_the_first_fetch_of_a_reader_costs_what_a_fetch_costs(tmp_path: Path) ->
             assert (found.log_end_offset, found.last_stable_offset) == (log.log_end_offset, open_from)
             assert reads() - before >= len(reader.segments) > 20
             assert reader.fetch(open_from, isolation="read_committed").size == 0
+
+
+def test_a_fetch_beside_a_truncation_remembers_no_position_of_a_removed_batch(tmp_path: Path) -> None:
+    """It has found where offset 10 begins, and waits in its last read. Meanwhile longer records replace that batch, and
+    another fetch begins to remember positions in the new ones."""
+    with klog.Log.open(tmp_path / "t-0") as log:
+        for number in range(20):
+            log.append([(None, b"%d" % number, T)])
+        log.roll()
+    with FaultyIo() as kernel, klog.Log.open(tmp_path / "t-0", files=RealFiles(kernel.table)) as log:
+        kernel.rule("preadv2", error=errno.EAGAIN)  # the GIL is released during each read
+        log.update_high_watermark(10)
+        for _ in range(2):  # the first one opens the files, too
+            before = kernel.calls("pread")
+            log.fetch(0, isolation="high_watermark")
+        rule = kernel.rule("pread", nth=kernel.calls("pread") - before, times=1, delay_ms=PATIENCE * 1000)
+        fetching = threading.Thread(target=lambda: log.fetch(0, isolation="high_watermark"))
+        fetching.start()
+        try:
+            until(lambda: kernel.hits(rule))
+            log.truncate_to(5)
+            for _ in range(100):  # more than the newest batches, whose positions are kept with the index
+                log.append([(None, b"v" * 50, T)])
+            log.roll()
+            log.update_high_watermark(log.log_end_offset)
+            log.fetch(0)
+        finally:
+            kernel.release(rule)
+            fetching.join()
+        assert first_offset(log.fetch(10)) == 10
