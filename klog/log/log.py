@@ -62,7 +62,7 @@ from klog.log.retain import retention
 from klog.log.state import high_watermark
 from klog.log.state.high_watermark_rules import OffsetMetadata, OffsetSnapshot
 from klog.log.state.producers import ProducerState
-from klog.log.write import flush, truncate
+from klog.log.write import flush, leading, truncate
 from klog.log.write._append import append, append_batches
 from klog.log.write._append_info import AppendInfo
 from klog.log.write.append_batches import Origin
@@ -204,6 +204,12 @@ class Log:
     def leader_epochs(self) -> list[tuple[int, int]]:
         """[(epoch, first offset written in it), ...]"""
         return list(self._core.now.epochs.entries)
+
+    @property
+    def leader_epoch(self) -> int:
+        """The epoch of the partition's leader: the newest of leader_epochs, or a later one that had no record when the
+        log was loaded; 0 for a log without any."""
+        return self._core.now.epochs.current
 
     @property
     def producers(self) -> dict[int, ProducerState]:
@@ -366,6 +372,13 @@ class Log:
         return append_batches(
             self._core, buffer, origin if type(origin) is str else text("origin", origin), leader_epoch
         )
+
+    def begin_leader_epoch(self, epoch: int) -> None:
+        """A new leader: the epoch of records that are appended from now on, durable on return. Any thread.
+
+        epoch: leader_epoch or a higher one. Raises ValueError, StorageOffline, ReadOnly, LogClosed, OSError.
+        """
+        leading.begin_epoch(self._core, whole("epoch", epoch, 0, 2**31 - 1))
 
     # ---- read --------------------------------------------------------------------------------------------------------
 

@@ -55,6 +55,7 @@ OPERATIONS: dict[str, Callable[[klog.Log], Any]] = {
     "append and roll": lambda log: log.append([(b"k", b"refused" * 100)] * 2),
     "roll": lambda log: log.roll(),
     "flush": lambda log: log.flush(),
+    "leader epoch": lambda log: log.begin_leader_epoch(log.leader_epoch + 1),
     "retention": lambda log: log.apply_retention(),
     "truncate": lambda log: log.truncate_to(log.log_end_offset - 1),
     "truncate fully": lambda log: log.truncate_fully_and_start_at(100),
@@ -93,11 +94,13 @@ def cases() -> Iterator[Case]:
         for nth in (1, 2):  # the offset index, then the time index, is trimmed: a disk that copies on write may be full
             yield Case("roll", "ftruncate", error, "refused", nth=nth)
             yield Case("append and roll", "ftruncate", error, "refused", nth=nth)
+        yield Case("leader epoch", "pwrite", error, "refused")
     for error in (errno.EIO, errno.ESTALE):
+        yield Case("leader epoch", "pwrite", error, "offline")
         yield Case("append and roll", "pwrite", error, "offline", nth=2)
         yield Case("roll", "pwrite", error, "offline")
     for error in (errno.EIO, errno.ENOSPC, errno.EDQUOT):
-        for operation in ("roll", "append and roll", "flush", "truncate", "truncate fully"):
+        for operation in ("roll", "append and roll", "flush", "leader epoch", "truncate", "truncate fully"):
             yield Case(operation, "fsync", error, "offline")
         for operation in ("roll", "flush", "close"):
             yield Case(operation, "fdatasync", error, "offline")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 
 import klog
 from klog.disk import RealFiles
-from klog.errors import CorruptLog
+from klog.errors import CorruptLog, ReadOnly
 from klog.log.state.leader_epochs import LeaderEpochCache
 from klog.record import encode
 from tests.support.abandon import abandon
@@ -323,3 +324,55 @@ def test_a_flip_beside_the_start_of_an_epoch_does_not_move_it(
             except CorruptLog:
                 assert byte != EPOCH_BYTE
             shutil.rmtree(directory)
+
+
+# ---- a new leader ----------------------------------------------------------------------------------------------------
+
+
+def test_the_records_of_a_new_leader_have_its_epoch(tmp_path: Path) -> None:
+    with one_log(tmp_path) as log:
+        assert (log.leader_epoch, log.leader_epochs) == (0, [])
+        log.begin_leader_epoch(2)
+        assert (log.leader_epoch, log.leader_epochs) == (2, [(2, 0)])
+        log.append([(None, b"a"), (None, b"b")])
+        log.begin_leader_epoch(3)
+        log.begin_leader_epoch(3)
+        assert (log.end_offset_for(2), log.end_offset_for(3)) == ((2, 2), (3, 2))
+        log.begin_leader_epoch(5)
+        assert (log.leader_epoch, log.leader_epochs) == (5, [(2, 0), (5, 2)])  # 3 has no record
+        assert (tmp_path / "events-0" / "leader-epoch-checkpoint").read_text() == "0\n2\n2 0\n5 2\n"
+        log.append([(None, b"c")])
+        log.append_batches(encode([(None, b"d")]))
+        assert [record.leader_epoch for record in log.read()] == [2, 2, 5, 5]
+        with pytest.raises(ValueError, match="epoch=4: at least 5 expected, the leader epoch of events-0"):
+            log.begin_leader_epoch(4)
+    with one_log(tmp_path) as log:
+        assert (log.leader_epoch, log.leader_epochs) == (5, [(2, 0), (5, 2)])
+    with klog.Log.open(tmp_path / "events-0", read_only=True) as log, pytest.raises(ReadOnly):
+        log.begin_leader_epoch(6)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_load_knows_the_epoch_of_a_leader_without_a_record(tmp_path: Path, clean: bool) -> None:
+    directory = tmp_path / "t-0"
+    with klog.Log.open(directory) as log:
+        log.append([(None, b"a")])
+        log.begin_leader_epoch(4)
+    with klog.Log.open(directory, clean_shutdown=clean) as log:
+        assert (log.leader_epoch, log.leader_epochs) == (4, [(0, 0)])
+        log.begin_leader_epoch(4)
+        assert log.leader_epochs == [(0, 0), (4, 1)]
+    with klog.Log.open(directory, read_only=True) as log:
+        assert log.leader_epoch == 4
+
+
+def test_a_load_knows_the_epoch_of_records_that_a_crash_has_lost(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    with klog.Log.open(directory) as log:
+        for epoch in range(3):
+            log.begin_leader_epoch(epoch)
+            log.append([(None, b"a")])
+        size = log.segments[-1].size
+    os.truncate(directory / f"{0:020}.log", size - 1)
+    with klog.Log.open(directory, clean_shutdown=False, recovery="kafka") as log:
+        assert (log.leader_epoch, log.leader_epochs, log.log_end_offset) == (2, [(0, 0), (1, 1)], 2)

@@ -67,6 +67,11 @@ class LeaderEpochCache(EpochFields):
         """The newest epoch, None if there is none."""
         return self.entries[-1][0] if self.entries else None
 
+    @property
+    def current(self) -> int:
+        """The epoch of the leader: the newest one, also if it began before the last load and has no record."""
+        return max(self.entries[-1][0], self.default) if self.entries else self.default
+
     def _at(self, epoch: int) -> int:
         """Index of the first entry whose epoch is not below this one."""
         return bisect.bisect_left(self.entries, epoch, key=_epoch_of)
