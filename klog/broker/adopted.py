@@ -19,7 +19,12 @@ _METADATA_LOG = "__cluster_metadata-0"
 def is_adopted(paths: Sequence[str]) -> bool:
     """False for a directory with Kafka's metadata log that klog has not taken over. Raises OSError if that cannot be
     found out."""
-    return exists(os.path.join(paths[0], FILE)) or not any(map(_has_metadata, paths))
+    return exists(os.path.join(paths[0], FILE)) or not is_of_kafka(paths)
+
+
+def is_of_kafka(paths: Sequence[str]) -> bool:
+    """Is it the directory of a Kafka broker, also one that klog has taken over? Raises OSError."""
+    return any(map(_has_metadata, paths))
 
 
 def check_adopted(paths: Sequence[str]) -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Self, get_args
 from klog import arguments
 from klog.broker.adopted import check_adopted
 from klog.broker.catalog import TopicCatalogView
+from klog.broker.leader_epochs import LeaderEpochs
 from klog.broker.listeners import Certificates, check_names, is_open, listener_of, secured
 from klog.broker.nodes import Nodes
 from klog.broker.properties import PROPERTY_NAMES, Properties
@@ -94,6 +95,7 @@ class Broker:
         )
         read = [new.name for old, new in zip(given, asked, strict=True) if old.context is not new.context]
         self._certificates = Certificates(read, self._properties, self.nodes.reload_tls)
+        self._epochs = LeaderEpochs(self.nodes)
         self._durability = durability
         self._clock: Clock = clock or SystemClock()
         self._gates = gates
@@ -251,6 +253,7 @@ class Broker:
                 gates=self._gates,
                 release=self._release,
                 certificates=self._certificates,
+                epochs=self._epochs,
             )
             serving.load()
             self.nodes.bind(serving.dispatcher_of)
@@ -289,23 +292,20 @@ class Broker:
     def start_broker(self, node_id: int) -> None:
         """Start one of several brokers again; it leads again what it led before. Raises ValueError, RuntimeError,
         OSError for a port that is taken."""
-        self._running()
-        self.nodes.start_one(node_id)
-        self._running().leaders_changed()
+        with self._running().leaders_move():
+            self.nodes.start_one(node_id)
 
     def stop_broker(self, node_id: int) -> None:
         """Stop one of several brokers: it refuses connections, and the others lead what it led. Raises ValueError for
         the last one, RuntimeError."""
-        self._running()
-        self.nodes.stop_one(node_id)
-        self._running().leaders_changed()
+        with self._running().leaders_move():
+            self.nodes.stop_one(node_id)
 
     def lead(self, topic: str, partition: int, node_id: int) -> None:
         """Let one of several brokers lead a partition; of an internal topic that moves its coordinator. Raises
         ValueError for an unknown broker, RuntimeError."""
-        self._running()
-        self.nodes.lead(topic, partition, node_id)
-        self._running().leaders_changed()
+        with self._running().leaders_move():
+            self.nodes.lead(topic, partition, node_id)
 
     def stop(self, timeout: float = _STOP_SECONDS) -> None:
         """Respond to the requests that are being handled, close connections and the directory. A second call does

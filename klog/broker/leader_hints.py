@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from klog.broker.partitions import find_log, leader_epoch
+from klog.broker.partitions import find_log
 from klog.protocol import ApiKey, ErrorCode
 
 if TYPE_CHECKING:
@@ -85,4 +85,4 @@ class LeaderHints:
         leader = self._nodes.placement(topic, partition).leader
         if isinstance(log, ErrorCode) or (leader == self._node_id and error == ErrorCode.NOT_LEADER_OR_FOLLOWER):
             return None
-        return leader, leader_epoch(log)
+        return leader, log.leader_epoch

@@ -6,7 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from klog import security
-from klog.broker.partitions import INTERNAL_TOPICS, NO_ID, code_of, leader_epoch
+from klog.broker.partitions import INTERNAL_TOPICS, NO_ID, code_of
 from klog.errors import InvalidTopic, KlogError, TopicExists
 from klog.manager.topics import check_topic_name
 from klog.protocol import ApiKey, ErrorCode, messages
@@ -179,5 +179,5 @@ class Metadata:
             found.error_code, found.leader_id = ErrorCode.LEADER_NOT_AVAILABLE, -1
             found.isr_nodes, found.offline_replicas = [], place.replicas
         else:
-            found.leader_epoch = leader_epoch(log)
+            found.leader_epoch = log.leader_epoch
         return found

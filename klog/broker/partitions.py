@@ -21,16 +21,24 @@ _NO_EPOCH = -1
 _CODES = {int(code): code for code in ErrorCode}
 
 
-def leader_epoch(log: Log) -> int:
-    """The leader epoch of a partition that this broker leads: the latest of its log."""
-    epochs = log.leader_epochs
-    return epochs[-1][0] if epochs else 0
+class NotLeader(KlogError):
+    """Another broker leads the partition. log: of the partition."""
+
+    code = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
+
+    def __init__(self, log: Log) -> None:
+        super().__init__(f"another broker leads {log.name}")
+        self.log = log
 
 
 def find_log(topics: Topics, topic: str, partition: int, current_leader_epoch: int = _NO_EPOCH) -> Log | ErrorCode:
-    """The log of a partition, or the code to respond with. current_leader_epoch: the client's; -1: unknown."""
+    """The log of a partition, or the code to respond with. current_leader_epoch: the client's; -1: unknown. As in Kafka
+    a wrong one is noticed first."""
+    found = ErrorCode.NONE
     try:
         log = topics.log(topic, partition)
+    except NotLeader as error:
+        log, found = error.log, ErrorCode.NOT_LEADER_OR_FOLLOWER
     except KlogError as error:
         return code_of(error)
     except OSError:
@@ -38,12 +46,19 @@ def find_log(topics: Topics, topic: str, partition: int, current_leader_epoch: i
     if log is None:
         return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
     if current_leader_epoch != _NO_EPOCH:
-        ours = leader_epoch(log)
+        ours = log.leader_epoch
         if current_leader_epoch < ours:
             return ErrorCode.FENCED_LEADER_EPOCH
         if current_leader_epoch > ours:
             return ErrorCode.UNKNOWN_LEADER_EPOCH
-    return log
+    return found or log
+
+
+def end_of_epoch(log: Log, epoch: int) -> tuple[int, int]:
+    """The largest known leader epoch up to this one, and the offset at which it ends; (-1, -1) if there is none."""
+    if epoch == log.leader_epoch:  # also of a log without records, whose epochs are not written yet
+        return epoch, log.log_end_offset
+    return log.end_offset_for(epoch)
 
 
 def code_of(error: BaseException) -> ErrorCode:

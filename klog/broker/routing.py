@@ -13,8 +13,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from klog.broker.error_responses import error_response
+from klog.broker.partitions import NotLeader
 from klog.coordinator import CoordinatorLog
-from klog.errors import KlogError
 from klog.protocol import ApiKey, ErrorCode
 
 if TYPE_CHECKING:
@@ -73,12 +73,6 @@ _LISTED = {
 }
 
 
-class NotLeader(KlogError):
-    """Another broker leads the partition."""
-
-    code = int(ErrorCode.NOT_LEADER_OR_FOLLOWER)
-
-
 class LedTopics:
     """The topics as one of several brokers has them: only the logs that it leads. klog.security.Topics."""
 
@@ -91,7 +85,7 @@ class LedTopics:
         """The log of a partition; None for an unknown one. Raises NotLeader, and what Topics.log raises."""
         found = self._topics.log(topic, partition)
         if found is not None and not self._nodes.leads(self._node_id, topic, partition):
-            raise NotLeader(f"broker {self._node_id} does not lead {topic}-{partition}")
+            raise NotLeader(found)
         return found
 
     def partitions(self, topic: str) -> int | None:

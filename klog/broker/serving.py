@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from klog.broker import late_apis
+from klog.broker.adopted import is_of_kafka
 from klog.broker.api_versions import ApiVersions
 from klog.broker.coordinators import Coordinators
 from klog.broker.dispatch import Dispatcher
@@ -28,13 +30,14 @@ from klog.disk import exists
 from klog.protocol import ApiKey
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from klog.broker.admin import AdminApis
     from klog.broker.api_versions import Release
     from klog.broker.catalog import TopicCatalogView, TopicChange, TopicInfo
     from klog.broker.context import RequestContext
     from klog.broker.dispatch import Gate
+    from klog.broker.leader_epochs import LeaderEpochs
     from klog.broker.listeners import Certificates
     from klog.broker.nodes import Nodes
     from klog.broker.properties import Properties
@@ -93,6 +96,7 @@ class Serving:
         gates: tuple[Gate, ...] = (),
         release: Release | None = None,
         certificates: Certificates,
+        epochs: LeaderEpochs,
     ) -> None:
         settings = properties.settings
         self._logs, self._topics, self._properties, self._nodes = logs, topics, properties, nodes
@@ -103,6 +107,7 @@ class Serving:
         self._admin = Late(late_apis.ADMIN, self._make_admin)
         placement = nodes.placement if len(nodes.ids) > 1 else None
         self._leading = Leading(settings, self._coordinators, self._protection, self.purgatory, waits, placement)
+        self._epochs = epochs
         self._metrics = RequestMetrics()
         authentication = self._protection.authentication()
         self._gates = gates if authentication is None else (authentication, *gates)
@@ -194,8 +199,9 @@ class Serving:
         )
 
     def load(self) -> None:
-        """Load the configurations that clients have set, and the state that the coordinators have in the internal
-        topics. Before the first request."""
+        """Begin the leader epochs of this start. Load the configurations that clients have set, and the state that the
+        coordinators have in the internal topics. Before the first request."""
+        self._epochs.start(self._topics, after_crash=not is_of_kafka(self._logs.paths))
         if exists(os.path.join(self._logs.path, _BROKER_FILE)):
             self._admin.get().start()  # before the groups are loaded, whose sessions it configures
         self._coordinators.load()
@@ -227,8 +233,12 @@ class Serving:
         """(topic, partition) of all that the share session of a member at a broker has; empty without one."""
         return self._leading.share_session_partitions(node_id, group_id, member_id)
 
-    def leaders_changed(self) -> None:
-        """Retry the requests that wait for their partitions."""
+    @contextmanager
+    def leaders_move(self) -> Iterator[None]:
+        """Leaders move within the block: then leader epochs rise, and the requests that wait for partitions are
+        retried."""
+        with self._epochs.move(self._topics):
+            yield
         self._retry(self._topics.infos())
 
     @property
@@ -250,6 +260,7 @@ class Serving:
 
     def close(self) -> None:
         """Give up moves of partitions. The server has stopped."""
+        self._epochs.stop(self._topics)
         if self._admin.made is not None:
             self._admin.made.close()
 

@@ -118,11 +118,11 @@ def _assumed_config(topic: str, file: TopicFile) -> Mapping[str, Any]:
 def _partition(path: str, log_dir: str) -> tuple[FoundPartition, int]:
     """Return the partition, and the highest producer id that its log or a snapshot has."""
     with Log.open(path, read_only=True) as log:
-        epochs, segments, producers = log.leader_epochs, log.segments, set(log.producers)
+        segments, producers = log.segments, set(log.producers)
         found = FoundPartition(
             path,
             log_dir,
-            epochs[-1][0] if epochs else 0,
+            log.leader_epoch,
             checkpoint.read_topic_id(path),
             segments[0].max_timestamp if segments else -1,
         )

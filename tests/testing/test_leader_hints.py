@@ -55,7 +55,7 @@ def test_a_response_to_produce_names_the_leader(version: int, has_hints: bool) -
         assert produced(b, first, version) == (0, NONE, [])
         assert produced(b, third, version) == (NOT_LEADER, *(((1, 0), address(b, 1)) if has_hints else (NONE, [])))
         b.move_leader("orders", 0, 2)
-        assert produced(b, first, version) == (NOT_LEADER, *(((2, 0), address(b, 2)) if has_hints else (NONE, [])))
+        assert produced(b, first, version) == (NOT_LEADER, *(((2, 1), address(b, 2)) if has_hints else (NONE, [])))
 
 
 @pytest.mark.parametrize(

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import socket
+from collections.abc import Iterable
 from contextlib import ExitStack
 from typing import Any
 
 import pytest
 
+from klog.coordinator import CoordinatorLog
 from klog.errors import InvalidConfig, UnknownTopicOrPartition
 from klog.protocol import ApiKey, ErrorCode, messages
 from klog.record import encode
@@ -210,6 +212,95 @@ def test_a_test_can_move_leaders_and_coordinators() -> None:
             b.move_leader("orders", 0, 4)
         with pytest.raises(UnknownTopicOrPartition):
             b.move_leader("orders", 2, 1)
+
+
+def epochs(client: WireClient) -> list[int]:
+    """Return the leader epochs of all partitions."""
+    found = client.call(ApiKey.METADATA, 9, topics=[messages.Metadata.Request.Topic(name="orders")])
+    return [each.leader_epoch for each in found.topics[0].partitions]
+
+
+def codes_of_epochs(client: WireClient, epochs: Iterable[int]) -> set[tuple[int, ...]]:
+    """Return the error codes of each API for partition 0 with these leader epochs of the client."""
+    Fetch, Offsets, Ends = messages.Fetch.Request, messages.ListOffsets.Request, messages.OffsetForLeaderEpoch.Request
+    fetches, offsets, ends = [], [], []
+    for epoch in epochs:
+        asked = Fetch.Partition(fetch_offset=0, partition_max_bytes=1000, current_leader_epoch=epoch)
+        topics = [Fetch.Topic(topic="orders", partitions=[asked])]
+        found = client.call(ApiKey.FETCH, 12, max_bytes=1000, topics=topics, session_epoch=-1)
+        fetches.append(found.responses[0].partitions[0].error_code)
+        listed = Offsets.Partition(timestamp=-1, current_leader_epoch=epoch)
+        found = client.call(ApiKey.LIST_OFFSETS, 6, topics=[Offsets.Topic(name="orders", partitions=[listed])])
+        offsets.append(found.topics[0].partitions[0].error_code)
+        end = Ends.Partition(leader_epoch=0, current_leader_epoch=epoch)
+        found = client.call(ApiKey.OFFSET_FOR_LEADER_EPOCH, 4, topics=[Ends.Topic(topic="orders", partitions=[end])])
+        ends.append(found.topics[0].partitions[0].error_code)
+    return {tuple(fetches), tuple(offsets), tuple(ends)}
+
+
+def test_leader_epochs_rise_when_leaders_move() -> None:
+    fenced, unknown = int(ErrorCode.FENCED_LEADER_EPOCH), int(ErrorCode.UNKNOWN_LEADER_EPOCH)
+    with TestBroker(brokers=3, topics={"orders": 2}) as b, ExitStack() as stack:
+        first, second, third = clients(b, stack)
+        assert (epochs(first), produced(first, 0)) == ([0, 0], 0)
+        b.move_leader("orders", 0, 3)
+        b.move_leader("orders", 0, 2)
+        b.move_leader("orders", 0, 2)  # it leads it already
+        assert (epochs(first), produced(second, 0)) == ([2, 0], 0)
+        assert codes_of_epochs(second, (-1, 0, 1, 2, 3)) == {(0, fenced, fenced, 0, unknown)}
+        assert codes_of_epochs(first, (-1, 1, 2, 3)) == {(NOT_LEADER, fenced, NOT_LEADER, unknown)}
+        assert [record.leader_epoch for record in b.topic("orders").records(0)] == [0, 2]
+        Ends = messages.OffsetForLeaderEpoch.Request
+        asked = [Ends.Partition(leader_epoch=epoch, current_leader_epoch=2) for epoch in range(4)]
+        found = second.call(ApiKey.OFFSET_FOR_LEADER_EPOCH, 4, topics=[Ends.Topic(topic="orders", partitions=asked)])
+        ends = [(each.leader_epoch, each.end_offset) for each in found.topics[0].partitions]
+        assert ends == [(0, 1), (0, 1), (2, 2), (-1, -1)]
+        b.stop_broker(2)
+        assert (leaders(first)[0], epochs(first)) == ({0: 3, 1: 3}, [3, 1])
+        b.start_broker(2)
+        assert (leaders(first)[0], epochs(first)) == ({0: 2, 1: 2}, [4, 2])
+        b.stop_broker(1)  # it leads none of them
+        assert epochs(third) == [4, 2]
+        b.restart()
+        assert epochs(stack.enter_context(WireClient(b.bootstrap_servers.split(",")[0]))) == [5, 3]
+
+
+def test_the_leader_epoch_of_a_coordinator_is_in_its_markers() -> None:
+    Topic = messages.AddPartitionsToTxn.Request.Topic
+    with TestBroker(brokers=2, topics=["orders"]) as b, ExitStack() as stack:
+        by_id = dict(zip(b.broker_ids, clients(b, stack), strict=True))
+        log = b.logs.log("orders", 0)
+
+        def ended_transaction() -> int:
+            """Commit an empty transaction, and return the epoch of the coordinator in its marker."""
+            found = by_id[1].call(ApiKey.FIND_COORDINATOR, 4, key_type=1, coordinator_keys=["t"])
+            client, end = by_id[found.coordinators[0].node_id], log.log_end_offset
+            made = client.call(ApiKey.INIT_PRODUCER_ID, 3, transactional_id="t", transaction_timeout_ms=60_000)
+            added = client.call(
+                ApiKey.ADD_PARTITIONS_TO_TXN,
+                3,
+                v3_and_below_transactional_id="t",
+                v3_and_below_producer_id=made.producer_id,
+                v3_and_below_producer_epoch=made.producer_epoch,
+                v3_and_below_topics=[Topic(name="orders", partitions=[0])],
+            )
+            assert added.results_by_topic_v3_and_below[0].results_by_partition[0].partition_error_code == 0
+            ended = client.call(
+                ApiKey.END_TXN,
+                3,
+                transactional_id="t",
+                producer_id=made.producer_id,
+                producer_epoch=made.producer_epoch,
+                committed=True,
+            )
+            assert ended.error_code == 0
+            wait_for(lambda: log.log_end_offset > end, PATIENCE, lambda: "no marker")
+            return log.producers[made.producer_id].coordinator_epoch
+
+        assert ended_transaction() == 0
+        number = CoordinatorLog(b.broker.topics, "__transaction_state").partition_for("t")
+        b.move_leader("__transaction_state", number, 3 - b.leader(number, "__transaction_state"))
+        assert ended_transaction() == 1
 
 
 def test_a_producer_follows_a_leader() -> None:

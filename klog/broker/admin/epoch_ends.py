@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from klog.broker.admin.failures import Refused, outcome
 from klog.broker.metadata import CLUSTER
-from klog.broker.partitions import find_log, leader_epoch
+from klog.broker.partitions import end_of_epoch, find_log
 from klog.protocol import ApiKey, ErrorCode, messages
 
 if TYPE_CHECKING:
@@ -55,7 +55,5 @@ class EpochEnds:
         log = find_log(self._topics, topic, asked.partition, asked.current_leader_epoch)
         if isinstance(log, ErrorCode):
             raise Refused(log)
-        if asked.leader_epoch == leader_epoch(log):  # also of an empty log, whose epochs are not written yet
-            found.leader_epoch, found.end_offset = asked.leader_epoch, log.log_end_offset
-        elif asked.leader_epoch >= 0:
-            found.leader_epoch, found.end_offset = log.end_offset_for(asked.leader_epoch)
+        if asked.leader_epoch >= 0:
+            found.leader_epoch, found.end_offset = end_of_epoch(log, asked.leader_epoch)

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from klog.broker.metadata import absent
-from klog.broker.partitions import INTERNAL_TOPICS, find_log, leader_epoch
+from klog.broker.partitions import INTERNAL_TOPICS, find_log
 from klog.protocol import ApiKey, ErrorCode, messages
 from klog.security import authorized_operations
 
@@ -103,7 +103,7 @@ class TopicPages:
         return Partition(
             partition_index=number,
             leader_id=place.leader,
-            leader_epoch=leader_epoch(log),
+            leader_epoch=log.leader_epoch,
             replica_nodes=place.replicas,
             isr_nodes=place.in_sync,
             eligible_leader_replicas=[],

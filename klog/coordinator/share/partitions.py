@@ -250,18 +250,16 @@ class SharePartitions:
         """Choose the start offset, or follow the log start. After a start of the broker the log may have less than the
         state says, if the machine has failed: what is appended there later is not delivered yet."""
         partition = shared.partition
+        shared.leader_epoch = log.leader_epoch
         if partition.start_offset < 0:
             partition.start_at(_start_offset(log, config, self._clock.wall_ms()))
-            shared.leader_epoch = _leader_epoch(log)
             plan = Plan((), partition.start_offset, partition.runs)
             self._written(partial(self._log.write, shared, plan, self._clock.wall_ms()))
-        elif shared.key not in self._opened:
-            shared.leader_epoch = _leader_epoch(log)
-            if partition.next_offset > log.log_end_offset:
-                # A snapshot: updates never take a start offset back.
-                partition = partition.ended_at(log.log_end_offset)
-                self._written(partial(self._log.snapshot, shared, self._clock.wall_ms(), partition))
-                shared.partition = partition
+        elif shared.key not in self._opened and partition.next_offset > log.log_end_offset:
+            # A snapshot: updates never take a start offset back.
+            partition = partition.ended_at(log.log_end_offset)
+            self._written(partial(self._log.snapshot, shared, self._clock.wall_ms(), partition))
+            shared.partition = partition
         self._opened.add(shared.key)
         if log.log_start_offset > partition.start_offset:
             partition.start_at(log.log_start_offset)
@@ -322,11 +320,6 @@ def _limits(config: ShareGroupConfig) -> Limits:
 
 def _isolation(config: ShareGroupConfig) -> Isolation:
     return "read_committed" if config.isolation_level == "read_committed" else "high_watermark"
-
-
-def _leader_epoch(log: Log) -> int:
-    epochs = log.leader_epochs
-    return epochs[-1][0] if epochs else 0
 
 
 def _start_offset(log: Log, config: ShareGroupConfig, now_ms: int) -> int:

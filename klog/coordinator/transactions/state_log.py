@@ -50,8 +50,7 @@ class StateLog:
     def coordinator_epoch(self, transactional_id: str) -> int:
         """The leader epoch of the partition that has this transactional id."""
         log = self._topics.log(TOPIC, self._log.partition_for(transactional_id))
-        epochs = log.leader_epochs if log is not None else []
-        return epochs[-1][0] if epochs else 0
+        return 0 if log is None else log.leader_epoch
 
     def load(self) -> dict[str, TransactionMetadata]:
         """All transactional ids. A record that cannot be decoded is skipped. Raises CorruptBatch, OSError."""
