@@ -176,5 +176,8 @@ class Dispatcher:
         )
         if context.completed:
             return
+        if context.api is ApiKey.PRODUCE and context.message.acks == 0:  # it expects no response
+            context.close()
+            return
         code = ErrorCode.UNKNOWN_SERVER_ERROR
         context.respond(error_response(context.api, context.version, context.message, code))

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from klog.broker.fetch_sessions import FetchedPartition, FetchSessions, is_final, is_incremental
 from klog.broker.metadata import CLUSTER
-from klog.broker.partitions import NO_ID, code_of, find_log
+from klog.broker.partitions import NO_ID, code_of, end_of_epoch, find_log
 from klog.errors import KlogError
 from klog.logger import logger_of
 from klog.protocol import ApiKey, ErrorCode, messages
@@ -109,13 +109,16 @@ class Fetch:
         return None
 
     def _asked(self, context: RequestContext, request: Any) -> list[FetchedPartition]:
-        asked = []
+        """The partitions of a request, each once; of one that it repeats the last entry counts, as in Kafka."""
+        asked = {}
         with_ids = context.version >= _IDS_VERSION
         for topic in request.topics:
             name = (self._topics.name_of(topic.topic_id) or "") if with_ids else topic.topic
             topic_id = topic.topic_id if with_ids else NO_ID
-            asked += [FetchedPartition(name, topic_id, each) for each in topic.partitions]
-        return asked
+            key = topic_id.int if with_ids else name  # an int has a faster hash than a UUID
+            for each in topic.partitions:
+                asked[key, each.partition] = FetchedPartition(name, topic_id, each)
+        return list(asked.values())
 
     def _forgotten(self, context: RequestContext, request: Any) -> list[tuple[Any, int]]:
         with_ids = context.version >= _IDS_VERSION
@@ -139,10 +142,14 @@ class Fetch:
         if context.refusal is not None and (refused := context.refusal(topic, asked.partition)):
             return _failed(asked, refused)
         log = find_log(self._topics, topic, asked.partition, asked.current_leader_epoch)
-        asked.log = None if isinstance(log, ErrorCode) else log
         if isinstance(log, ErrorCode):
             is_gone = asked.topic_id != NO_ID and self._topics.name_of(asked.topic_id) != topic
             return _failed(asked, ErrorCode.UNKNOWN_TOPIC_ID if is_gone else _known(log, context.version))
+        if log is not asked.log:
+            is_new = asked.log is None  # else the topic may have been deleted, and another one has its name
+            if not is_new and asked.topic_id != NO_ID and self._topics.name_of(asked.topic_id) != topic:
+                return _failed(asked, ErrorCode.UNKNOWN_TOPIC_ID)
+            asked.log = log
         if context.version < _ZSTD_VERSION and log.config["compression.type"] == "zstd":
             return _failed(asked, ErrorCode.UNSUPPORTED_COMPRESSION_TYPE)
         try:
@@ -244,6 +251,11 @@ class _Attempt:
         self._incremental = incremental
         self._min_bytes = min(request.min_bytes, request.max_bytes, fetch.max_bytes)  # more would never come
 
+    @property
+    def is_abandoned(self) -> bool:
+        """Is its connection closed?"""
+        return self._context.connection.closed
+
     def try_complete(self, *, expired: bool) -> bool:
         """Read, and respond if there is enough, or if the time is up."""
         with self._lock:
@@ -322,9 +334,12 @@ def _size(result: Any) -> int:
 
 
 def _diverging(log: Log, asked: FetchedPartition) -> Any:
-    """The response to a consumer whose last batch is not in this log any more; None if it is."""
-    epoch, end = log.end_offset_for(asked.last_fetched_epoch)
-    if end == _NO_OFFSET or not (epoch < asked.last_fetched_epoch or end < asked.fetch_offset):
+    """The response to a consumer whose last batch is not in this log any more; None if it is. Below the log start, and
+    with an epoch that the log does not know, it is out of range."""
+    epoch, end = end_of_epoch(log, asked.last_fetched_epoch)
+    if end == _NO_OFFSET or asked.fetch_offset < log.log_start_offset:
+        return _failed(asked, ErrorCode.OFFSET_OUT_OF_RANGE, log)
+    if epoch == asked.last_fetched_epoch and end >= asked.fetch_offset:
         return None
     Response = messages.Fetch.Response
     return Response.Partition(

@@ -5,6 +5,7 @@
     D2  an operation is not lost: it is tried again after it is watched, so a change in between is noticed
     D3  no operation is tried while a lock of a log or of a component is held: check() is called after it was released
     D4  a key that nothing watches costs check() one lookup
+    D5  an operation whose client has gone is forgotten soon: its time-out may be weeks away
 
 A key is a partition, (topic, number), or anything else that changes: a fetch session is the key of its fetch.
 Appends of the broker's requests check. A program that appends to the broker's logs itself calls Broker.check(), else
@@ -24,10 +25,15 @@ if TYPE_CHECKING:
     from klog.scheduler import Scheduler, Task
 
 _log = logger_of("broker")
+_SWEEP_MS = 5_000
 
 
 class Delayed(Protocol):
     """An operation that waits."""
+
+    @property
+    def is_abandoned(self) -> bool:
+        """Has its client gone?"""
 
     def try_complete(self, *, expired: bool) -> bool:
         """Complete the operation if its condition holds, or, expired, in any case. Returns whether it has completed,
@@ -64,6 +70,7 @@ class Purgatory:
         self._lock = threading.Lock()
         self._watched: dict[Hashable, dict[Watcher, None]] = {}
         self._waiting: set[_Waiting] = set()
+        self._is_sweep_due = False
 
     @property
     def size(self) -> int:
@@ -86,6 +93,9 @@ class Purgatory:
             waiting.task = self._scheduler.schedule(
                 "delayed request", lambda: self._try(waiting, expired=True), max(1, timeout_ms)
             )
+            if not self._is_sweep_due:
+                self._is_sweep_due = True
+                self._scheduler.schedule("abandoned requests", self._sweep, _SWEEP_MS)
         self._try(waiting)  # D2
 
     def check(self, key: Hashable) -> None:
@@ -121,6 +131,16 @@ class Purgatory:
             _log.exception("event=delayed_request_failed error=%r", error)
             done = True
         if done:
+            self._forget(waiting)
+
+    def _sweep(self) -> None:
+        """D5."""
+        with self._lock:
+            gone = [each for each in self._waiting if each.operation.is_abandoned]
+            self._is_sweep_due = len(gone) < len(self._waiting)
+            if self._is_sweep_due:
+                self._scheduler.schedule("abandoned requests", self._sweep, _SWEEP_MS)
+        for waiting in gone:
             self._forget(waiting)
 
     def _forget(self, waiting: _Waiting) -> None:

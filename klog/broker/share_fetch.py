@@ -294,6 +294,11 @@ class _Attempt:
             keys.add((share.topic, pair[1]))
         return keys
 
+    @property
+    def is_abandoned(self) -> bool:
+        """Is its connection closed?"""
+        return self._context.connection.closed
+
     def try_complete(self, *, expired: bool) -> bool:
         """Acquire, and respond if there is anything, or if the time is up."""
         with self._lock:

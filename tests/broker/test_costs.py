@@ -33,6 +33,7 @@ class Sent:
 
     class connection:  # noqa: N801
         id = "c"
+        closed = False
         peer = ("127.0.0.1", 1)
         principal = "User:ANONYMOUS"
 

@@ -16,7 +16,7 @@ from klog.broker.fetch_sessions import FetchedPartition, FetchSessions
 from klog.broker.partitions import NO_ID
 from klog.broker.purgatory import Purgatory
 from klog.clock import Clock, ManualClock, SystemClock
-from klog.protocol import ApiKey, messages
+from klog.protocol import ApiKey, ErrorCode, messages
 from klog.record import encode
 from klog.scheduler import Scheduler
 from tests.support.patience import PATIENCE, until
@@ -124,6 +124,21 @@ def test_a_record_completes_an_incremental_fetch_that_waits(broker: Broker, cons
         produce(broker, partition)
         assert consumer.receive() == [partition]
     assert {number: len(values) for number, values in consumer.values.items() if values} == {1: 1, 3: 2}
+
+
+def test_a_session_gets_nothing_of_a_new_topic_with_the_name_of_its_deleted_one(
+    broker: Broker, consumer: Consumer
+) -> None:
+    produce(broker, 3)
+    assert consumer.poll() == [3]
+    broker.topics.delete("t")
+    broker.topics.create("t", PARTITIONS)
+    for _ in range(2):
+        produce(broker, 3)
+    consumer.send()
+    (found,) = consumer.client.receive(ApiKey.FETCH, 18).responses
+    codes = {each.partition_index: each.error_code for each in found.partitions}
+    assert codes == dict.fromkeys(range(PARTITIONS), ErrorCode.UNKNOWN_TOPIC_ID)
 
 
 @pytest.mark.parametrize("clock", [ManualClock(T)])

@@ -170,6 +170,8 @@ def test_topics_with_too_many_partitions(attacked: Victim, partitions: int) -> N
 
 
 REPEATED: dict[str, tuple[ApiKey, int, Any, int]] = {
+    "Fetch": (ApiKey.FETCH, 12, lambda m, n: m.Fetch.Request(session_epoch=-1, topics=[m.Fetch.Request.Topic(
+        topic="a", partitions=[m.Fetch.Request.Partition(partition=0, partition_max_bytes=1)] * n)] * 2), 20_000),
     "Metadata": (ApiKey.METADATA, 0, lambda m, n: m.Metadata.Request(
         topics=[m.Metadata.Request.Topic(name="a")] * n), 300_000),
     "DescribeConfigs": (ApiKey.DESCRIBE_CONFIGS, 4, lambda m, n: m.DescribeConfigs.Request(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +11,8 @@ import pytest
 
 import klog
 from klog.broker import Broker
-from klog.protocol import ApiKey, ErrorCode, messages
+from klog.broker.context import RequestContext
+from klog.protocol import ApiKey, ErrorCode, Message, messages
 from klog.record import encode
 from tests.support.patience import PATIENCE, until
 from tests.support.wire_client import WireClient
@@ -163,6 +164,33 @@ def test_a_repeated_batch_of_a_producer_is_appended_once(client: WireClient, bro
     assert broker.logs.log("t").log_end_offset == 1
     late = encode([(b"k", b"v", T)], producer_id=7, producer_epoch=0, base_sequence=5)
     assert produce(client, broker, late).error_code == ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER
+
+
+class Failing:
+    """A gate that makes the handlers of Produce fail when they complete their request."""
+
+    def admit(self, context: RequestContext, go_on: Callable[[], None]) -> bool:
+        if context.api is ApiKey.PRODUCE:
+            context.before_response = self.fail
+        return True
+
+    def fail(self, response: Message | None) -> Message | None:
+        raise RuntimeError("a failure of a test")
+
+
+@pytest.mark.parametrize("acks", [0, 1])
+def test_a_failure_of_the_broker_reaches_the_producer(tmp_path: Path, acks: int) -> None:
+    """Without acks there is no response, so the connection is closed."""
+    with (
+        Broker(tmp_path, listeners=["127.0.0.1:0"], gates=(Failing(),)) as broker,
+        WireClient(broker.bootstrap_servers) as client,
+    ):
+        broker.logs.create_topic("t", 1)
+        found = produce(client, broker, encode([(b"k", b"v", T)]), acks=acks)
+        if acks:
+            assert found.error_code == ErrorCode.UNKNOWN_SERVER_ERROR
+        else:
+            assert client.is_closed()
 
 
 # ---- fetch -----------------------------------------------------------------------------------------------------------
@@ -331,10 +359,20 @@ def test_a_fetch_of_a_replica_is_refused(client: WireClient, broker: Broker) -> 
 
 
 def test_a_diverging_epoch_is_reported(client: WireClient, broker: Broker) -> None:
-    broker.logs.log("t").append_batches(encode([(b"k", b"v", T)]), leader_epoch=3)
-    asked = asked_partition(0, 1, last_fetched_epoch=2)
-    found = fetch(client, broker, [asked], max_wait_ms=60_000).responses[0].partitions[0]
-    assert found.error_code == ErrorCode.OFFSET_OUT_OF_RANGE or found.diverging_epoch.end_offset == 0
+    log = broker.logs.log("t")
+
+    def diverging(offset: int, epoch: int) -> tuple[int, int, int]:
+        asked = asked_partition(0, offset, last_fetched_epoch=epoch)
+        found = fetch(client, broker, [asked], max_wait_ms=int(offset < 3) * 60_000).responses[0].partitions[0]
+        return found.error_code, found.diverging_epoch.epoch, found.diverging_epoch.end_offset
+
+    for epoch in (3, 5, 5):
+        log.append_batches(encode([(b"k", b"v", T)]), leader_epoch=epoch)
+    assert [diverging(1, 2), diverging(2, 3), diverging(2, 4)] == [(0, 2, 0), (0, 3, 1), (0, 3, 1)]
+    assert [diverging(0, 3), diverging(1, 3), diverging(1, 5), diverging(3, 5)] == [(0, -1, -1)] * 4
+    log.delete_records(1)
+    unknown, deleted = diverging(2, 6), diverging(0, 4)
+    assert unknown == deleted == (ErrorCode.OFFSET_OUT_OF_RANGE, -1, -1)
 
 
 # ---- fetch sessions --------------------------------------------------------------------------------------------------
