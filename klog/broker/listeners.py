@@ -34,9 +34,17 @@ def listener_of(address: str | Listener) -> Listener:
 
 
 def secured(listener: Listener, properties: Properties) -> Listener:
-    """The listener with TLS and SASL as its protocol in listener.security.protocol.map says. Raises InvalidConfig."""
+    """The listener with TLS and SASL as its protocol in listener.security.protocol.map says. Without a map, or with a
+    context of its own, it may have any name. Raises InvalidConfig."""
     config = properties.security.listeners.get(listener.name)
     if config is None:
+        protocols = properties.all.get("listener.security.protocol.map")
+        if protocols and listener.context is None:
+            raise InvalidConfig(
+                f"listener.security.protocol.map={protocols!r} has no protocol for the listener {listener.name} at "
+                f"{listener.host}:{listener.port}: add {listener.name}:PLAINTEXT or another one, or listen at "
+                "NAME://host:port with a name that it has"
+            )
         return listener
     context = listener.context if listener.context is not None else tls_of(listener.name, properties)
     return replace(listener, context=context, authenticates=config.authenticates)

@@ -18,6 +18,8 @@ import pytest
 
 from klog.broker import Broker
 from klog.errors import InvalidConfig
+from klog.network import Listener
+from klog.network.tls import tls_context
 from klog.protocol import ApiKey, ErrorCode, messages
 from tests.support.patience import PATIENCE, until
 from tests.support.tls import Keys, made
@@ -165,6 +167,23 @@ def test_a_certificate_that_clients_have_set_and_that_is_gone_is_not_used(
         assert is_trusted(broker.port, old)
 
 
+def test_what_is_stored_for_a_listener_that_is_gone_does_not_prevent_other_changes(tmp_path: Path) -> None:
+    keys, path = made(tmp_path / "keys", "/CN=localhost"), tmp_path / "keys.pem"
+    write_keystore(keys, path)
+    config, data = config_of(path), tmp_path / "data"
+    config["listener.security.protocol.map"] += ",EXTRA:SSL"
+    extra = "listener.name.extra.ssl.keystore.location"
+    with Broker(data, listeners=[*BOTH, "EXTRA://127.0.0.1:0"], config=config) as broker, plain(broker) as client:
+        assert altered(client, extra, path) == 0
+    with Broker(data, listeners=BOTH, config=config) as broker, plain(broker) as client:
+        assert altered(client, LOCATION, path, validate_only=True) == altered(client, LOCATION, path) == 0
+        assert described(client, LOCATION) == described(client, extra) == [(str(path), 2, False)]
+        assert is_trusted(broker.port, keys)
+        assert altered(client, extra, path) == ErrorCode.INVALID_REQUEST  # a new value for no listener
+        assert altered(client, extra, None) == 0
+        assert described(client, extra) == []
+
+
 UNUSABLE = {
     "an encrypted key": ["rsa:2048", "-passout", "pass:secret"],
     "a curve that no client has": ["ec", "-pkeyopt", "ec_paramgen_curve:secp256k1", "-nodes"],
@@ -225,6 +244,18 @@ def test_the_command_reads_its_certificates_again_on_sighup(tmp_path: Path) -> N
             assert process.wait(PATIENCE) == 0
         finally:
             process.kill()
+
+
+def test_a_listener_that_the_protocol_map_does_not_have_is_refused(tmp_path: Path) -> None:
+    """A broker that served it in plain text would let everybody in whom the map keeps out."""
+    config = {"listener.security.protocol.map": "INSIDE:PLAINTEXT,OUTSIDE:SASL_PLAINTEXT"}
+    with pytest.raises(InvalidConfig, match=r"no protocol for the listener PLAINTEXT at 127\.0\.0\.1:0: add"):
+        Broker(tmp_path, listeners=["127.0.0.1:0"], config=config)
+    with Broker(tmp_path, listeners=["INSIDE://127.0.0.1:0", "OUTSIDE://127.0.0.1:0"], config=config) as broker:
+        assert [each.authenticates for each in broker.listeners] == [False, True]
+    keys = made(tmp_path / "keys", "/CN=localhost")
+    own = Listener(name="OWN", context=tls_context(str(keys.certificate), str(keys.key)))
+    assert Broker(tmp_path, listeners=[own], config=config).listeners[0].context is own.context
 
 
 def test_the_log_warns_of_a_listener_that_is_open_to_all(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

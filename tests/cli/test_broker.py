@@ -104,6 +104,7 @@ def test_an_error_is_reported_as_by_every_verb(tmp_path: Path) -> None:
         "authorizer.class.name=other.Authorizer",
         "sasl.enabled.mechanisms=GSSAPI",
         "listener.security.protocol.map=PLAINTEXT:NONE",
+        "listener.security.protocol.map=INSIDE:SASL_PLAINTEXT",
         "super.users=admin",
         "listener.name.plaintext.sasl.enabled.mechanisms=GSSAPI",
         "listener.name.other.ssl.client.auth=required",

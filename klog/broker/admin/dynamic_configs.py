@@ -90,6 +90,12 @@ class DynamicConfigs:
             raise InvalidConfig("the broker has no listener with TLS")
         return self._certificates
 
+    def _tls_after(self, difference: Mapping[str, Any]) -> dict[str, str]:
+        """What is in use with a difference. A value that was left out at the start, as of a listener that the broker
+        has no more, stays left out."""
+        own = {name: value for name, value in difference.items() if tls_property(name) is not None}
+        return changed(self._tls().dynamic, own)
+
     def _towards(self, name: str, value: str) -> int | None:
         """Half or twice the current number of threads, in the direction of a value; None if that does not help."""
         try:
@@ -103,11 +109,11 @@ class DynamicConfigs:
     def check(self, *, per_broker: bool, changes: Mapping[str, str | None]) -> None:
         """Raise InvalidConfig if a change would be refused. None removes a value."""
         current = self._logs.config
-        broker, _, difference = self._merged(per_broker, changes)
+        _, _, difference = self._merged(per_broker, changes)
         after = _of_engine(difference)
         current.altered({name: value for name, value in after.items() if value is not None}, current)
         if after != difference:
-            self._tls().check(broker)
+            self._tls().check(self._tls_after(difference))
 
     def alter(self, *, per_broker: bool, changes: Mapping[str, str | None]) -> None:
         """Set values; None removes one. Raises InvalidConfig, OSError; then nothing has changed."""
@@ -118,7 +124,7 @@ class DynamicConfigs:
             if after == difference:
                 commit()
             else:
-                self._tls().change(broker, commit)
+                self._tls().change(self._tls_after(difference), commit)
         for listener in self._listeners:
             listener(self._logs.config)
 
