@@ -42,7 +42,7 @@ _directory = click.argument(
     "--size",
     "mib",
     metavar="MIB",
-    default=64,
+    default=128,
     show_default=True,
     type=click.IntRange(min=4),
     help="How much to write in all, roughly.",
