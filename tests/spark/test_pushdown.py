@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 from pyspark.sql import datasource as ds
 from pyspark.sql.datasource import CaseInsensitiveDict, DataSourceReader
@@ -313,13 +313,28 @@ def test_push_down_never_changes_a_result(
     shutil.rmtree(home)
 
 
+bounds = st.sampled_from([OFFSET, TIMESTAMP, TIMESTAMP]).flatmap(
+    lambda column: st.builds(lambda kind, value: kind(column, value), st.sampled_from(comparisons), LITERALS[column[0]])
+)
+
+
 @given(
     st.lists(
-        st.tuples(st.integers(0, 2), st.sampled_from(["send", "send", "commit", "abort", "roll"]), times), max_size=25
+        st.tuples(
+            st.integers(0, 2), st.sampled_from(["send", "send", "send", "commit", "abort", "abort", "roll"]), times
+        ),
+        min_size=5,
+        max_size=25,
     ),
-    st.lists(st.lists(filters(), max_size=3), min_size=5, max_size=5),
-    st.sampled_from(["read_committed", "read_uncommitted"]),
+    st.lists(st.lists(bounds, min_size=1, max_size=2), min_size=5, max_size=5),
+    st.sampled_from(["read_committed", "read_committed", "read_uncommitted"]),
     st.booleans(),
+)
+@example(
+    [(0, "send", T0_MS - 2), (1, "send", T0_MS), (1, "abort", T0_MS - 2), (0, "send", T0_MS)],
+    [[ds.GreaterThanOrEqual(TIMESTAMP, T0)]],
+    "read_committed",
+    False,
 )
 def test_push_down_changes_no_result_of_transactions(
     tmp_path_factory: pytest.TempPathFactory,
