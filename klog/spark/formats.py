@@ -24,6 +24,7 @@ from klog.decode import (
     parse_ddl,
 )
 from klog.decode.formats import reader_of
+from klog.disk import is_directory
 from klog.spark.bounds import TopicPartition
 from klog.spark.format_options import Format
 from klog.spark.opening import is_partition_directory
@@ -110,7 +111,7 @@ def _schemas(options: Options) -> Schemas:
     for path in options.paths:
         root = os.path.dirname(path) if is_partition_directory(path) else path
         place = os.path.join(root, f"{TOPIC}-0")
-        if os.path.isdir(place):
+        if is_directory(place):
             with klog.Log.open(place, read_only=True) as log:
                 return from_records(((record.key, record.value) for record in log.read()), place)
     raise ValueError(

@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from klog import arguments
+from klog.disk import exists, is_directory
 from klog.errors import AlreadyLocked
 from klog.importing.errors import UnknownColumn, UnknownFormat
 from klog.log.staged import layout, streams
@@ -201,7 +202,7 @@ def _read(spark: SparkSession, source: DataFrame | Paths, given: str | None) -> 
     if not paths:
         raise ValueError("source=[]: name at least one file")
     for each in paths:
-        if os.path.basename(each).startswith(("_", ".")) and os.path.isfile(each):
+        if os.path.basename(each).startswith(("_", ".")) and exists(each) and not is_directory(each):
             raise ValueError(f"{each}: Spark passes over files whose names begin with _ or .; rename it")
     kind = given or _format(paths)
     name = paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
@@ -238,7 +239,7 @@ def _format(paths: Sequence[str]) -> str:
 
 
 def _format_of(path: str) -> str | None:
-    if os.path.isdir(path):
+    if is_directory(path):
         inside = sorted(name for name in os.listdir(path) if not name.startswith(("_", ".")))
         return _format_of(os.path.join(path, inside[0])) if inside else None
     stem, suffix = os.path.splitext(path.rstrip("/"))

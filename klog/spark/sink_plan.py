@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
 
 import klog
 from klog import LogConfig
+from klog.disk import is_directory
 from klog.errors import InvalidTopic, PolicyViolation, UnknownTopicOrPartition
 from klog.manager.commits import TopicPlan
 from klog.manager.topics import check_topic_name
@@ -54,7 +54,7 @@ def plan_sink(options: SinkOptions, *, overwrite: bool) -> SinkPlan:
 
     Raises ValueError for a topic that is not as the options say, PolicyViolation, and the errors of klog.open.
     """
-    if not os.path.isdir(options.path):
+    if not is_directory(options.path):
         klog.open(options.path, create=True).close()
     present, split = {}, {}
     with klog.open(options.path, read_only=True) as logs:

@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import klog
+from klog.disk import exists
 from klog.log.directory import cleaner_offsets
 from klog.log.directory.checkpoint import encode_uuid
 from klog.spark.plan import Range
@@ -248,7 +249,7 @@ def _first_dirty(log: Log) -> int | None:
 
 
 def _index_bytes(segment: Segment) -> int:
-    return sum(os.path.getsize(path) for path in segment.paths[1:] if os.path.exists(path))
+    return sum(os.path.getsize(path) for path in segment.paths[1:] if exists(path))
 
 
 def _ms(timestamp: int) -> int | None:

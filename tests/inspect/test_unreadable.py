@@ -12,6 +12,7 @@ import pytest
 
 import klog
 from klog.inspect import diff, dump, ls, verify
+from tests.support.unreadable import break_stat
 
 
 @pytest.mark.parametrize("read", [ls, verify, lambda path: list(dump(path))], ids=["ls", "verify", "dump"])
@@ -21,14 +22,7 @@ def test_a_partition_directory_whose_stat_fails_raises(
     with klog.open(tmp_path / "data", create=True) as logs:
         logs.create_topic("t", partitions=2)
         logs.append("t", [(b"k", b"v")])
-    bad, real = str(tmp_path / "data" / "t-1"), os.stat
-
-    def stat(path: Any, *args: Any, **options: Any) -> os.stat_result:
-        if not isinstance(path, int) and os.fspath(path) == bad:
-            raise OSError(errno.EIO, os.strerror(errno.EIO), path)
-        return real(path, *args, **options)
-
-    monkeypatch.setattr(os, "stat", stat)
+    break_stat(monkeypatch, tmp_path / "data" / "t-1")
     with pytest.raises(OSError, match="t-1") as caught:
         read(str(tmp_path / "data"))
     assert caught.value.errno == errno.EIO

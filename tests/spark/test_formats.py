@@ -23,6 +23,7 @@ from klog.spark.options import parse
 from klog.spark.rows import arrow_schema
 from klog.spark.source import KlogSource
 from tests.support.batches import NOW, marker, transactional
+from tests.support.unreadable import break_stat
 
 from .conftest import Copies, Directory
 
@@ -402,6 +403,12 @@ def test_without_schemas_the_option_is_named(tmp_path: Path) -> None:
     ):
         source(path, valueFormat="confluentAvro")
     assert rows(path, "offset", valueFormat="confluentAvro") == [{"offset": 0}]  # values are not read
+
+
+def test_schemas_that_cannot_be_found_are_an_error_of_the_disk(flights: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    break_stat(monkeypatch, flights / "_schemas-0")
+    with pytest.raises(OSError, match="_schemas-0"):
+        source(flights, subscribe="flights", valueFormat="confluentAvro")
 
 
 def test_a_stream_decodes(flights: Path) -> None:

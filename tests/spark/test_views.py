@@ -27,6 +27,7 @@ from tests.log import test_lost_ends
 from tests.spark.conftest import GOLDEN
 from tests.support.batches import marker, transactional
 from tests.support.logs import NOW, one_log
+from tests.support.unreadable import break_stat
 
 CASES = ["txn", "txn-v1", "compacted", "epochs", "idempotent", "segments", "trimmed", "medley"]
 
@@ -186,6 +187,16 @@ def test_clean_segments_of_a_compacted_log(tmp_path: Path) -> None:
     assert {row["isClean"] for row in rows} == {True, False}
     assert all(row["isClean"] == (row["nextOffset"] <= partition["firstDirtyOffset"]) for row in rows)
     assert [row["isActive"] for row in rows] == [False] * (len(rows) - 1) + [True]
+
+
+def test_an_index_whose_size_cannot_be_read_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with one_log(tmp_path) as log:
+        log.append([(b"k", b"v")])
+        index = Path(log.segments[0].paths[-1])
+    break_stat(monkeypatch, index)
+    assert read(tmp_path, "segments", ("baseOffset",)) == [{"baseOffset": 0}]
+    with pytest.raises(OSError, match=index.name):
+        read(tmp_path, "segments", ("indexSizeInBytes",))
 
 
 class TestBatches:
