@@ -111,7 +111,8 @@ class ManualClock:
 
 
 def process_start_time(pid: int) -> int | None:
-    """Kernel ticks from boot to the start of pid (field 22 of /proc/PID/stat), to detect a reused pid; None if gone."""
+    """Kernel ticks from boot to the start of pid (field 22 of /proc/PID/stat), to detect a reused pid; None if it has
+    ended, also if its parent has not waited for it yet."""
     pid = arguments.whole("pid", pid)
     try:
         return _own_start_time(pid) if pid == os.getpid() else _start_time(pid)
@@ -119,13 +120,16 @@ def process_start_time(pid: int) -> int | None:
         return None
 
 
-def _start_time(pid: int) -> int:
+def _start_time(pid: int) -> int | None:
     with open(f"/proc/{pid}/stat", "rb") as file:
-        return int(file.read().rsplit(b")", 1)[1].split()[19])
+        fields = file.read().rsplit(b")", 1)[1].split()
+    state, threads, start = fields[0], int(fields[17]), int(fields[19])
+    has_ended = state in (b"Z", b"X") and threads <= 1  # with more, only the first thread has ended
+    return None if has_ended else start
 
 
 @functools.cache
-def _own_start_time(pid: int) -> int:
+def _own_start_time(pid: int) -> int | None:
     """Read once, as each lock of a log.dir states it, and the kernel adds up all threads for a read. A forked child has
     another pid."""
     return _start_time(pid)

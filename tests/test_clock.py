@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import os
 import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 
 from klog.clock import ManualClock, SystemClock, process_start_time
+from tests.support.patience import until
 
 
 def test_manual_clock_stands_still_until_advanced() -> None:
@@ -61,6 +64,23 @@ def test_start_time_detects_a_recycled_pid() -> None:
         child.kill()
         child.wait()
     assert process_start_time(child.pid) is None
+
+
+FIRST_THREAD_ENDS = """
+import ctypes, os, threading
+threading.Thread(target=os.read, args=(0, 1)).start()
+ctypes.CDLL(None).pthread_exit(None)
+"""
+
+
+def test_a_process_has_ended_before_its_parent_waits_for_it_and_after_all_its_threads() -> None:
+    child = subprocess.Popen([sys.executable, "-c", FIRST_THREAD_ENDS], stdin=subprocess.PIPE)
+    with child:
+        until(lambda: ") Z" in Path(f"/proc/{child.pid}/stat").read_text())
+        assert process_start_time(child.pid) is not None
+        child.kill()
+        os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert process_start_time(child.pid) is None
 
 
 def test_a_forked_child_has_a_start_time_of_its_own() -> None:
