@@ -52,6 +52,7 @@ def abort_staged(path: str, token: str, *, clock: Clock | None = None, files: Fi
         with open_directory(path, clock=clock, files=files):
             return True
     with contextlib.suppress(FileNotFoundError):
+        writers.note_abort(path, token, files)
         try:
             lock = DirectoryLock(path)
         except AlreadyLocked:

@@ -756,6 +756,29 @@ def abort_a_staged_job(root: Path, book: Book, files: Files) -> None:
     book.note("aborted")
 
 
+def staged_elsewhere(root: Path) -> None:
+    staged.fill(root)
+    staged.stage(root, targets=[("appended", 1), ("overwritten", 0)])
+
+
+def is_repeated(root: Path, notes: list[Any]) -> None:
+    if "committed" not in notes:
+        abort_staged(str(root), staged.TOKEN)
+    assert staged.check(root) or "committed" not in notes
+
+
+@durable_operation(staged_elsewhere, is_repeated)
+def abort_a_batch_and_repeat_it_elsewhere(root: Path, book: Book, files: Files) -> None:
+    """The stream begins again without the rest of the abort, and its rows go to other partitions."""
+    runs = len(book.notes())
+    book.note("begun")
+    if not runs:
+        abort_staged(str(root), staged.TOKEN, files=files)
+    if staged.content(root, read_only=True) == staged.OLD:
+        staged.commit(root, staged.stage(root, files, attempt=runs), files)
+    book.note("committed")
+
+
 # ---- reading ---------------------------------------------------------------------------------------------------------
 
 

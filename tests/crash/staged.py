@@ -4,6 +4,7 @@ must leave all of the job or nothing. Readers see that at once, and the next sta
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from pathlib import Path
 
 import klog
@@ -56,9 +57,9 @@ class StopsAtManifest(FailingFiles):
             raise Stop
 
 
-def ended() -> Driver:
-    """The driver of a job whose process has ended: its leftovers may be removed."""
-    return Driver(this_machine(), os.getpid(), 1)
+def ended(start: int = 1) -> Driver:
+    """The driver of a job whose process has ended: its leftovers may be removed. start: tells such processes apart."""
+    return Driver(this_machine(), os.getpid(), start)
 
 
 def as_after_a_restart(root: Path) -> None:
@@ -68,7 +69,7 @@ def as_after_a_restart(root: Path) -> None:
         path.chmod(0o600)
     for path in root.glob("klog-staging-*.json"):
         path.unlink()
-        announce(str(root), path.stem.removeprefix("klog-staging-"), ended(), RealFiles())
+        announce(str(root), path.stem.removeprefix("klog-staging-"), ended(2), RealFiles())
 
 
 def fill(root: Path, files: Files | None = None) -> None:
@@ -80,11 +81,17 @@ def fill(root: Path, files: Files | None = None) -> None:
                     logs.log(topic, number).append([(b"k", value)])
 
 
-def stage(root: Path, files: Files | None = None, token: str = TOKEN) -> StagedJob:
+def stage(
+    root: Path,
+    files: Files | None = None,
+    token: str = TOKEN,
+    targets: Iterable[tuple[str, int]] = TARGETS,
+    attempt: int = 7,
+) -> StagedJob:
     staged: list[StagedFile] = []
     for task in range(2):
-        writer = StagedWriter(str(root), token, f"{task}-7", ended(), files=files, clock=ManualClock(NOW))
-        for topic, partition in TARGETS:
+        writer = StagedWriter(str(root), token, f"{task}-{attempt}", ended(), files=files, clock=ManualClock(NOW))
+        for topic, partition in targets:
             for first in (0, 15):
                 records = [(b"k", b"%d-%d" % (task, n)) for n in range(first, first + 15)]
                 writer.append(topic, partition, records, klog.LogConfig(CONFIG))

@@ -51,14 +51,20 @@ def die_at(cut: Callable[..., Any], place: Path, deaths: Iterable[int], **how: A
         shutil.rmtree(with_a_death)
 
 
-QUICK = ["abort_a_staged_job", "compact_and_purge", "hand_over", "purge_and_compact_by_hand"]
+QUICK = [
+    "abort_a_batch_and_repeat_it_elsewhere",
+    "abort_a_staged_job",
+    "compact_and_purge",
+    "hand_over",
+    "purge_and_compact_by_hand",
+]
 
 
 @pytest.mark.parametrize("name", QUICK)
 def test_a_job_goes_on_after_a_death_before_a_sync_of_names(tmp_path: Path, name: str) -> None:
     how = {"name": name, "seed": 1}
     deaths = syncs_of_names(steps_of(cut_job, tmp_path / "alive", **how))
-    die_at(cut_job, tmp_path, deaths[:: -(-len(deaths) // 10)], **how)
+    die_at(cut_job, tmp_path, sorted({*deaths[:3], *deaths[:: -(-len(deaths) // 8)]}), **how)
 
 
 def test_a_repair_makes_durable_what_a_killed_one_has_exchanged(tmp_path: Path) -> None:

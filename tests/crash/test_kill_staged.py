@@ -105,14 +105,18 @@ def test_a_kill_while_log_open_finishes_its_partition(prepared: Path, sample: in
 
 
 @SAMPLES
-def test_a_kill_while_an_abort_removes_the_staging(prepared: Path, sample: int) -> None:
+@pytest.mark.parametrize("what", ["abort", "start"])
+def test_a_kill_while_the_staging_is_removed(prepared: Path, what: str, sample: int) -> None:
     staged.stage(prepared)
 
-    def abort(root: Path, armed: Callable[[], None]) -> None:
+    def work(root: Path, armed: Callable[[], None]) -> None:
         armed()
-        abort_staged(str(root), staged.TOKEN)
+        if what == "abort":
+            abort_staged(str(root), staged.TOKEN)
+        else:
+            klog.open(root, clock=ManualClock(staged.NOW)).close()
 
-    for root, _ in kills(prepared, abort, sample, 10):
+    for root, _ in kills(prepared, work, sample, 10):
         assert not staged.check(root)
 
 

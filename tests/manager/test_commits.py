@@ -11,7 +11,7 @@ import subprocess
 import sys
 import threading
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,7 @@ import pytest
 
 import klog
 from klog.clock import ManualClock
-from klog.disk import Files, LogFile
+from klog.disk import Files, LogFile, RealFiles
 from klog.errors import (
     AlreadyLocked,
     CorruptBatch,
@@ -817,6 +817,18 @@ def test_a_job_whose_driver_runs_is_not_over(root: Path) -> None:
     assert commit(root, job("a", files)) == {"t": {0: (3, 3)}}
 
 
+def test_a_job_whose_driver_was_killed_is_over_before_the_parent_of_the_driver_waits_for_it(root: Path) -> None:
+    """A process without a parent is waited for by the first process of the machine or container: late, or never."""
+    with subprocess.Popen(["sleep", "600"]) as killed:
+        stage(root, "a", {("t", 0): [b"x"], ("t", 1): [b"x"]}, process=writers.driver(killed.pid))
+        klog.open(root).close()
+        assert len(staging(root)) == 3
+        killed.kill()
+        os.waitid(os.P_PID, killed.pid, os.WEXITED | os.WNOWAIT)
+        klog.open(root).close()
+        assert staging(root) == []
+
+
 def test_a_process_is_known_by_machine_number_and_start() -> None:
     me = writers.driver()
     assert me is not None and not me.has_ended and me.machine == this_machine()
@@ -861,6 +873,47 @@ def test_a_batch_whose_staging_went_without_a_sync_is_forgotten_after_one(root: 
     gone = files.calls.index(("unlink", layout.writer_path(str(root), "q-5")))
     assert {("sync", str(root / "t-0")), ("sync", str(root / "t-1"))} <= set(files.calls[:gone])
     assert staging(root) == ["klog-stream-q.json"]
+
+
+@pytest.mark.parametrize(
+    ("remove", "again"),
+    [
+        (lambda root, files: abort_staged(str(root), "q-5", files=files), ended()),  # its Spark application goes on
+        (lambda root, files: klog.open(root, files=files).close(), ended(2)),
+    ],
+    ids=["abort", "start"],
+)
+def test_a_batch_that_is_repeated_elsewhere_syncs_what_a_killed_process_has_removed(
+    root: Path, remove: Callable[[Path, Files], object], again: Driver
+) -> None:
+    """A power cut brings the directory back: the writer's file must be there, too."""
+
+    class Killed(RealFiles):
+        def fsync_dir(self, path: str) -> None:
+            if path == str(root / "t-0"):
+                raise Stop
+            super().fsync_dir(path)
+
+    stage(root, "q-5", {("t", 0): [b"x"]}, process=ended())
+    with pytest.raises(Stop):
+        remove(root, Killed())
+    files = RecordedFiles()
+    writer = StagedWriter(str(root), "q-5", "0-1", again, files=files)
+    writer.append("t", 1, [(b"k", b"x")], DEFAULT)
+    commit(root, StagedJob("q-5", writer.finish(), {"t": TopicPlan(2)}, stream=("q", 5)), files)
+    assert staging(root) == ["klog-stream-q.json"]
+    gone = files.calls.index(("unlink", layout.writer_path(str(root), "q-5")))
+    assert ("sync", str(root / "t-0")) in files.calls[:gone]
+
+
+def test_an_abort_needs_no_room_on_the_disk(root: Path) -> None:
+    class Full(RealFiles):
+        def replace(self, path: str, data: bytes, *, private: bool = False) -> None:
+            raise OSError(errno.ENOSPC, "full", path)
+
+    stage(root, "a", {("t", 0): [b"x"]}, process=ended())
+    assert not abort_staged(str(root), "a", files=Full())
+    assert staging(root) == []
 
 
 def test_a_start_syncs_each_partition_once_for_all_jobs_that_have_ended(root: Path) -> None:

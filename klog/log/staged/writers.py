@@ -1,7 +1,8 @@
 """Which jobs have staged files in a log.dir, and the removal of what jobs that have ended left there.
 
     klog-staging-TOKEN.json := {"version": 1, "token": TOKEN,
-                                "process": {"machine": [HOST, BOOT, PIDS], "pid": 4711, "start": 8150} | null}
+                                "process": {"machine": [HOST, BOOT, PIDS], "pid": 4711, "start": 8150} | null,
+                                "aborting": true, if an abort has begun}
 
 The file is there before the job's first staging directory, and goes after the last one: without such a file, no
 partition of the log.dir is searched for staging. process: the job's driver; machine: host name, boot id, namespace of
@@ -13,6 +14,8 @@ process ids.
       each durably before the next
   W3  a partition's directory is removed only under the lock of the log.dir: another holder may be creating it
   W4  tasks make directories, and the file goes, under directory_lock: no staging directory is without the file
+  W5  tasks that find the file of another driver, or of an abort, sync all partitions before they stage: a process may
+      have been killed between the removal of a directory and its sync, and a commit removes the file without that
 """
 
 from __future__ import annotations
@@ -29,10 +32,11 @@ from klog.disk import (
     directory_lock,
     exists,
     is_directory,
+    is_full,
     read_whole,
     remove_tree,
 )
-from klog.errors import CorruptCheckpoint
+from klog.errors import CorruptCheckpoint, NewerFormat
 from klog.log.directory import versioned
 from klog.log.directory.partition_names import parse_directory_name
 from klog.log.staged import layout
@@ -97,20 +101,44 @@ def make_staging(log_dir: str, topic: str, partition: int, token: str, process: 
     """Announce the job and make its staging directory in a partition. Returns the path."""
     path = layout.staging_path(log_dir, topic, partition, token)
     with directory_lock(log_dir):  # tasks of several processes begin at once
-        _announce(log_dir, token, process, files)
+        _announce(log_dir, token, process, files, to_stage=True)
         for directory in (os.path.dirname(path), path):
             with contextlib.suppress(FileExistsError):
                 files.mkdir(directory)
     return path
 
 
-def _announce(log_dir: str, token: str, process: Driver | None, files: Files) -> None:
+def _announce(log_dir: str, token: str, process: Driver | None, files: Files, *, to_stage: bool = False) -> None:
     path = layout.writer_path(log_dir, token)
+    data = versioned.encode(_document(token, process))
+    is_there = exists(path)
+    if is_there and read_whole(path) == data:
+        return
+    if is_there and to_stage:
+        _sync_partitions(log_dir, files)  # W5
+    files.replace(path, data)
+
+
+def _document(token: str, process: Driver | None) -> dict[str, Any]:
     stored = None if process is None else {"machine": list(process.machine), "pid": process.pid, "start": process.start}
-    document = {"version": VERSION, "token": layout.check_token(token), "process": stored}
-    data = versioned.encode(document)
-    if not exists(path) or read_whole(path) != data:
-        files.replace(path, data)
+    return {"version": VERSION, "token": layout.check_token(token), "process": stored}
+
+
+def note_abort(log_dir: str, token: str, files: Files) -> None:
+    """W5: before an abort removes the first staging directory. It does without this if the disk is full, so that it
+    makes room."""
+    with directory_lock(log_dir):
+        path = layout.writer_path(log_dir, token)
+        if not exists(path):
+            return
+        try:
+            document = _document(token, _driver_of(log_dir, token))
+            files.replace(path, versioned.encode({**document, "aborting": True}))
+        except (CorruptCheckpoint, NewerFormat):
+            pass  # tasks find a file that is not theirs
+        except OSError as error:
+            if not is_full(error):
+                raise
 
 
 def _driver_of(log_dir: str, token: str) -> Driver | None:
