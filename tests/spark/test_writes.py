@@ -16,7 +16,7 @@ import pytest
 
 import klog
 import klog.spark
-from tests.support.spark_session import spark_program
+from tests.support.spark_session import await_progress, spark_program
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -170,7 +170,12 @@ session.sparkContext.setLogLevel("OFF")
 print("begun", flush=True)
 """
 QUERY = BEGIN + "run(session, Path(sys.argv[1]))"
-JOBS = BEGIN + "for number in count(int(sys.argv[2])): write(session, Path(sys.argv[1]) / 'data', number)"
+JOBS = """
+for number in count(int(sys.argv[2])):
+    write(session, Path(sys.argv[1]) / "data", number)
+    print(number, flush=True)
+"""
+JOBS = BEGIN + JOBS
 KILLS = 20
 EACH = 500
 
@@ -182,26 +187,31 @@ def write(spark: SparkSession, path: Path, number: int) -> None:
     keyed.write.format("klog").options(topic="t", partitions="3").mode("append").save(str(path))
 
 
-def killed(script: str, seconds: float, *arguments: object) -> None:
-    """Run a program, and kill it this many seconds after its session has started."""
-    with spark_program(script, *arguments):
-        time.sleep(seconds)
-
-
-def moments(seed: int, count: int) -> Iterator[float]:
-    """Return after how many seconds a program is killed. Some times are before its first commit."""
+def moments(seed: int, count: int) -> Iterator[tuple[int, float]]:
+    """Return after how many commits, and how many seconds, a program is killed. Some are before its first commit."""
     print(f"seed {seed}")
     rng = random.Random(seed)
-    return (rng.uniform(0.2, 6) for _ in range(count))
+    return ((rng.randrange(4), rng.uniform(0, 1)) for _ in range(count))
+
+
+def last_batch(checkpoint: Path) -> int:
+    """Return the number of the last batch that a query has committed, −1 without one."""
+    commits = checkpoint / "commits"
+    return max((int(name) for name in os.listdir(commits) if name.isdigit()), default=-1) if commits.exists() else -1
 
 
 @pytest.mark.deep
 @pytest.mark.timeout(3600)
 def test_a_query_that_is_killed_repeatedly_writes_each_row_once(spark: SparkSession, tmp_path: Path) -> None:
-    for number, seconds in enumerate(moments(17, KILLS)):
+    for number, (steps, pause) in enumerate(moments(17, KILLS)):
         for part in range(5):
             feed(tmp_path / "source", 50 * number + 10 * part, 10)
-        killed(QUERY, seconds, tmp_path)
+        reached = last_batch(tmp_path / "checkpoint") + steps
+        with spark_program(QUERY, tmp_path) as program:
+            while last_batch(tmp_path / "checkpoint") < reached and program.poll() is None:
+                time.sleep(0.02)
+            time.sleep(pause)
+            assert program.poll() in (None, 0)
         if (tmp_path / "data").exists():
             klog.open(tmp_path / "data").close()  # completes the query's commit, or removes its files
             written = values(tmp_path / "data", "t") if "t" in topics(tmp_path / "data") else []
@@ -219,14 +229,19 @@ def test_a_query_that_is_killed_repeatedly_writes_each_row_once(spark: SparkSess
 def test_jobs_whose_driver_is_killed_have_written_all_their_rows_or_none(spark: SparkSession, tmp_path: Path) -> None:
     """After the next open, each job has written all its rows or none, in all partitions, and no other file remains."""
     done = 0
-    for seconds in moments(18, KILLS // 2):
-        killed(JOBS, seconds, tmp_path, done)
+    for steps, pause in moments(18, KILLS // 2):
+        with spark_program(JOBS, tmp_path, done) as program:
+            await_progress(program, steps)
+            time.sleep(pause)
+            assert program.poll() is None
+        least = done + steps
         if (tmp_path / "data").exists():
             klog.open(tmp_path / "data").close()
             written = values(tmp_path / "data", "t") if "t" in topics(tmp_path / "data") else []
             done = len(written) // EACH
             assert written == list(range(EACH * done))
             assert leftovers(tmp_path / "data") == []
+        assert done >= least
     write(spark, tmp_path / "data", done)
     assert values(tmp_path / "data", "t") == list(range(EACH * (done + 1)))
 

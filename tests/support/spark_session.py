@@ -120,6 +120,13 @@ def spark_program(script: str, *arguments: object) -> Iterator[subprocess.Popen[
             _kill_session(program.pid)
 
 
+def await_progress(program: subprocess.Popen[str], steps: int) -> None:
+    """Return when the program has printed so many more lines, or has ended. Raises if it has failed."""
+    assert program.stdout is not None
+    if any(not program.stdout.readline() for _ in range(steps)):
+        assert program.wait() == 0
+
+
 def _kill_session(leader: int) -> None:
     """Kill all processes of a session. Returns when none is left. PySpark's daemon has a process group of its own, and
     its workers run for a while without the JVM."""
@@ -132,7 +139,8 @@ def _kill_session(leader: int) -> None:
 
 def _runs_in(pid: int, session: int) -> bool:
     try:
-        state, _, _, found = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[:4]
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     except OSError:
         return False
-    return int(found) == session and state not in "ZX"
+    has_ended = fields[0] in "ZX" and int(fields[17]) <= 1  # not if only its first thread has
+    return int(fields[3]) == session and not has_ended
