@@ -20,6 +20,7 @@ from klog.log.staged.layout import holds_only_staging
 from klog.manager.broker_config import BrokerConfig
 from klog.manager.directories import LogDirectory
 from klog.manager.directory_set import DirectorySet
+from klog.manager.move_note import left_over
 from klog.manager.topics import TopicEntry, TopicFile, plain
 from klog.values import replace
 
@@ -86,7 +87,7 @@ class TopicCatalog:
     def locate(self, topic: str, partition: int) -> tuple[LogDirectory, tuple[int, int]]:
         """Return the directory that holds a partition, and the identity of the partition's directory.
 
-        Raises UnknownTopicOrPartition, DuplicateLog, StorageOffline.
+        Raises UnknownTopicOrPartition, DuplicateLog, StorageOffline, NewerFormat.
         """
         # `t--1` is partition 1 of `t-`
         if not is_partition(topic, partition) or partition >= self._hidden.get(topic, partition + 1):
@@ -98,6 +99,9 @@ class TopicCatalog:
                 found.append((directory, identity))
         if len(found) > 1:
             found = [each for each in found if not holds_only_staging(each[0].partition_path(topic, partition))]
+        if len(found) > 1:  # a reader beside a move of another process, or after its crash
+            left = left_over((topic, partition), [directory for directory, _ in found])
+            found = [each for each in found if each[0] not in left]
         if len(found) > 1:
             raise duplicate(topic, partition, [directory for directory, _ in found])
         if found:

@@ -1,15 +1,14 @@
 """Moves a partition to another log directory while it is written, through a `-future` directory there.
 
     1  roll, copy the closed segments; repeat while the active segment is large           reads and appends go on
-    2  under the log's lock: roll, copy the rest, note "ready"                            appends wait
-    3  source -> -delete, its log.dir synced, -future -> live, synced
+    2  under the log's lock: roll, copy the rest, note "ready" (move_note.py)             appends wait
+    3  -future -> live, its log.dir synced, source -> -delete, synced
     4  the Log in use switches to the new place; the old place is removed after file.delete.delay.ms
 
-    klog-future.json in the copy: {"version": 1, "topic": t, "partition": p, "from": directory, "ready": bool}
-
-  M1  a partition never has two live directories: the old one is gone, durably, before the new one appears
-  M2  between the two renames there is none, but the copy's note states "ready": a start makes the copy live
+  M1  a partition always has a live directory: the copy has its name, durably, before the original loses it
+  M2  after a crash between the two renames there are two: a start finishes the move, by the note; a broker refuses
   M3  a copy that is not ready, or whose partition has a live directory, is useless: a start removes it
+  M4  the note goes last. A start removes it if it has seen the log.dir that the partition came from
 
 Copies without the note are a broker's and are left alone. Only closed segments are copied. They change only by
 truncation or compaction; a file that has changed is copied again.
@@ -21,11 +20,11 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 
-from klog.disk import Files, exists, read_whole, remove_tree
-from klog.errors import CorruptCheckpoint, UnknownTopicOrPartition
+from klog.disk import Files, exists, remove_tree
+from klog.errors import UnknownTopicOrPartition
 from klog.log.closing import abandon, disown
 from klog.log.core import LogCore
-from klog.log.directory import checkpoint, cleaner_offsets, versioned
+from klog.log.directory import checkpoint, cleaner_offsets
 from klog.log.directory.checkpoint import Partition
 from klog.log.directory.partition_names import DELETE, FUTURE, suffixed_name
 from klog.log.lifecycle import rename_locked
@@ -35,10 +34,12 @@ from klog.log.state.cleaning_state import without_cleaning
 from klog.log.write.roll import roll_or_undo_locked
 from klog.log.write.undo import wait_for_sync_locked
 from klog.logger import logger_of
+from klog.manager import move_note
 from klog.manager.catalog import TopicCatalog
 from klog.manager.deletions import LogDeletions
 from klog.manager.directories import Entries, LogDirectory, is_ordinary
 from klog.manager.directory_set import DirectorySet
+from klog.manager.move_note import NOTE, UNREADY, MoveNote, left_over
 from klog.manager.open_state import OpenState
 from klog.manager.registry import LogRegistry
 from klog.progress import Event, Progress
@@ -46,8 +47,6 @@ from klog.segment import names
 from klog.values import NamedTuple, dataclass, field, replace
 
 _log = logger_of("manager")
-NOTE = names.MOVE_NOTE
-VERSION = 1
 _CHUNK_BYTES = 1 << 20
 _REST_BYTES = 4 << 20  # at most this much is left to copy while appends wait
 _ROUNDS = 8  # then the rest is copied under the lock, however fast the appender is
@@ -71,7 +70,6 @@ class Move:
 
     path: str
     cancelled: bool = False
-    needed: bool = False  # the copy may be the only one: it must not be removed
     copied: dict[int, _Print] = field(default_factory=dict)
     bytes_copied: int = 0
 
@@ -107,12 +105,12 @@ class Moves:
             with target.guarded():
                 self._files.mkdir(under_way.path)
                 self._files.fsync_dir(target.path)  # before a checkpoint names the partition
-                _note(self._files, under_way.path, key, source.path, ready=False)
+                move_note.write(self._files, under_way.path, UNREADY._replace(key=key, source=source.path))
                 _catch_up(log, under_way, self._files, progress)
             with without_cleaning(log._core), self._state.lock:
                 self._swap(log, source, target, under_way, progress)
         except BaseException:
-            if not under_way.needed and target.offline is None:
+            if target.offline is None:
                 self._remove_copy(under_way.path, key)
             raise
         finally:
@@ -164,19 +162,12 @@ class Moves:
             delay_ms = log.config.file_delete_delay_ms
             old, live = suffixed_name(*key, DELETE), f"{key[0]}-{key[1]}"
             with copy._core.lock:
-                under_way.needed = True  # if an error stops between the two renames, the next start finds it ready (M2)
                 try:
+                    rename_locked(copy._core, live, True)
                     rename_locked(log._core, old, True)
-                    try:
-                        rename_locked(copy._core, live, True)
-                    except OSError as error:
-                        if copy.path != under_way.path:  # renamed, but perhaps not durably: no way back (M1)
-                            log._core.go_offline(f"its move was not finished: {error}", disk=False)
-                            raise
-                        rename_locked(log._core, live, True)
-                        under_way.needed = False
-                        raise
-                except BaseException:
+                except BaseException as error:
+                    if copy.path != under_way.path or not isinstance(error, OSError):  # renamed; Ctrl-C: perhaps
+                        log._core.go_offline(f"its move was not finished: {error}", disk=False)  # M2: the copy counts
                     disown(copy._core)
                     abandon(copy._core)
                     raise
@@ -219,34 +210,50 @@ class Moves:
             raise OSError(f"{path} holds {copy!r} after copying {log!r}")
         if log.is_managed:
             copy.update_high_watermark(log.high_watermark)
-        _note(files, path, (log.topic, log.partition), os.path.dirname(log.path), ready=True)
+        move_note.write(files, path, MoveNote((log.topic, log.partition), os.path.dirname(log.path), True, end))
         return copy
 
     # ---- start -------------------------------------------------------------------------------------------------------
 
     def settle(self, found: Mapping[LogDirectory, Entries]) -> bool:
-        """Finish or remove the copies that interrupted moves left; return whether there were any. Called at start.
-        found: the subdirectories of each log.dir. Raises NewerFormat, OSError."""
+        """Finish or undo interrupted moves; return whether there were any. Called at start. found: the subdirectories
+        of each log.dir. Raises NewerFormat, OSError."""
+        live: dict[Partition, list[LogDirectory]] = {}
+        for home, entries in found.items():
+            for key in entries.live:
+                live.setdefault(key, []).append(home)
+        settled = self._settle_copies(found, live)
+        has_crashed = len(found) > 1 and not all(home.was_clean for home in found)
+        for key, homes in live.items():
+            for home in left_over(key, homes) if len(homes) > 1 else ():
+                self._mark_deleted(home.partition_path(*key), key)
+                home.forget_partition(key)
+                homes.remove(home)
+                settled = True
+                _log.warning("event=move_finished path=%s", homes[0].partition_path(*key))
+            if has_crashed and len(homes) == 1:
+                self._remove_note(homes[0].partition_path(*key))
+        return settled
+
+    def _settle_copies(self, found: Mapping[LogDirectory, Entries], live: dict[Partition, list[LogDirectory]]) -> bool:
+        """Remove the copies that are useless, and make live those that are the only directory of a partition (M3)."""
         settled = False
-        live = {key for entries in found.values() for key in entries.live}
         for home, entries in found.items():
             for name, way in entries.suffixed_names.items():
                 path = os.path.join(home.path, name)
-                note = _read_note(path) if way.suffix == FUTURE else None
+                note = _note_of_copy(path) if way.suffix == FUTURE else None
                 if note is None:
                     continue
-                key, source, ready = note
+                key = note.key
                 settled = True
-                if ready and key not in live:
-                    if source in self._directories.offline:
-                        _log.warning("event=move_open path=%s: %s may hold the log", path, source)
+                if note.ready and key not in live:
+                    if note.source in self._directories.offline:
+                        _log.warning("event=move_open path=%s: %s may hold the log", path, note.source)
                         continue
                     self._files.rename(path, home.partition_path(*key))
                     self._files.fsync_dir(home.path)
-                    live.add(key)
-                    self._files.unlink(
-                        os.path.join(home.partition_path(*key), NOTE)
-                    )  # after a crash here a load does it
+                    live[key] = [home]
+                    self._files.unlink(os.path.join(home.partition_path(*key), NOTE))
                     _log.warning("event=move_finished path=%s", home.partition_path(*key))
                 else:
                     if key not in entries.live:
@@ -255,14 +262,24 @@ class Moves:
                     _log.warning("event=move_undone path=%s", path)
         return settled
 
+    def _remove_note(self, path: str) -> None:
+        """Remove the note of a finished move, if there is one (M4)."""
+        note = move_note.read(path)
+        if note is not None and note.source not in self._directories.offline:
+            self._files.unlink(os.path.join(path, NOTE))
+
+    def _mark_deleted(self, path: str, key: Partition) -> str:
+        """Give a directory a name that ends in -delete, durably. Returns its new path."""
+        home = os.path.dirname(path)
+        doomed = os.path.join(home, suffixed_name(*key, DELETE))
+        self._files.rename(path, doomed)
+        self._files.fsync_dir(home)
+        return doomed
+
     def _remove_copy(self, path: str, key: Partition) -> None:
         """Remove a useless copy, under another name: what a crash leaves of it must not look like a broker's copy."""
         if exists(path):
-            home = os.path.dirname(path)
-            doomed = os.path.join(home, suffixed_name(*key, DELETE))
-            self._files.rename(path, doomed)
-            self._files.fsync_dir(home)
-            remove_tree(doomed, self._files)
+            remove_tree(self._mark_deleted(path, key), self._files)
 
 
 # ---- copy ------------------------------------------------------------------------------------------------------------
@@ -329,29 +346,11 @@ def copy_file(files: Files, source: str, target: str) -> int:
         return size
 
 
-# ---- notes -----------------------------------------------------------------------------------------------------------
-
-
-def _note(files: Files, path: str, key: Partition, source: str, *, ready: bool) -> None:
-    document = {"version": VERSION, "topic": key[0], "partition": key[1], "from": source, "ready": ready}
-    files.replace(os.path.join(path, NOTE), versioned.encode(document))
-
-
-def _read_note(path: str) -> tuple[Partition, str, bool] | None:
-    """Return (partition, source, ready) of a copy made by klog; None for another's. An invalid note counts as not
-    ready; so does a missing one if the copy is still empty, because the note is written first."""
-    note = os.path.join(path, NOTE)
-    try:
-        data = read_whole(note)
-    except FileNotFoundError:
-        begun = set(os.listdir(path)) <= {os.path.basename(note) + ".tmp"}
-        return (("", -1), "", False) if begun else None
-    try:
-        document = versioned.parse(data, note, VERSION)
-        return (str(document["topic"]), int(document["partition"])), str(document["from"]), document["ready"] is True
-    except versioned.MALFORMED:
-        _log.warning("event=note_unreadable reason=%s", CorruptCheckpoint("not a move's note", path=note))
-        return ("", -1), "", False
+def _note_of_copy(path: str) -> MoveNote | None:
+    """Return the note of a copy made by klog; None for another's. Of one that is empty, because the note is written
+    first, it is not ready."""
+    note = move_note.read(path)
+    return UNREADY if note is None and set(os.listdir(path)) <= {NOTE + names.TEMPORARY} else note
 
 
 def _exchange_locked(log: LogCore, copy: LogCore) -> None:

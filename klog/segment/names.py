@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from klog.segment._names import parse_name
 
-__all__ = ["CLEANED", "DELETED", "EPOCHS", "GAPS", "INDEX", "LOG", "METADATA", "MOVE_NOTE", "SEGMENT_SUFFIXES",
+__all__ = ["CLEANED", "DELETED", "EPOCHS", "GAPS", "INDEX", "LOG", "METADATA", "SEGMENT_SUFFIXES",
            "SNAPSHOT", "SWAP", "TEMPORARY", "TIME_INDEX", "TXN_INDEX", "file_name", "file_path", "is_temporary",
            "parse_name"]  # fmt: skip
 LOG, INDEX, TIME_INDEX, TXN_INDEX, SNAPSHOT = ".log", ".index", ".timeindex", ".txnindex", ".snapshot"
@@ -20,7 +20,6 @@ DELETED, CLEANED, SWAP, TEMPORARY = ".deleted", ".cleaned", ".swap", ".tmp"
 EPOCHS = "leader-epoch-checkpoint"
 GAPS = "klog-gaps"
 METADATA = "partition.metadata"
-MOVE_NOTE = "klog-future.json"  # of a move between log.dirs, in the copy until it is live
 
 
 def file_name(offset: int, suffix: str) -> str:

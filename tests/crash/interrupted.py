@@ -129,7 +129,7 @@ def start_both(root: Path) -> None:
     assert len(list(root.glob("*/t-0"))) == 1 and not list(root.glob("*/*-future"))
 
 
-@operation(interrupted(two_places, move, ("mkdir", "rename t-0", "unlink")), of_each(start_both))
+@operation(interrupted(two_places, move, ("mkdir", "rename t-0", "unlink 0", "unlink klog")), of_each(start_both))
 def start_after_moves_that_stopped(root: Path, _book: Book) -> None:
     start_all(root, start_both)
 

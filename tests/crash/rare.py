@@ -39,6 +39,7 @@ from klog.errors import (
 from klog.handover import adopt
 from klog.log.load import reindex
 from klog.log.staged.writers import announce
+from klog.manager import move_note
 from klog.manager.by_hand import compact_directory
 from klog.repairing import repair
 from klog.security import ClientQuotas, SecurityConfig, Users
@@ -651,6 +652,19 @@ def begun_move(root: Path) -> None:
 
 @operation(begun_move, in_one_place)
 def start_after_a_move_without_a_note(root: Path, _book: Book) -> None:
+    with opened_two(root) as logs:
+        assert values(logs.log("t")) == TWELVE
+
+
+def copy_alone(root: Path) -> None:
+    """The log.dir of the original is lost, just before the copy would have got its name."""
+    in_two_directories(root)
+    copy = (root / "a" / "t-0").rename(root / "b" / f"t-0.{uuid.UUID(int=7).hex}-future")
+    move_note.write(RealFiles(), str(copy), move_note.MoveNote(("t", 0), str(root / "lost"), True, 12))
+
+
+@operation(copy_alone, in_one_place)
+def start_with_only_the_copy_of_a_move(root: Path, _book: Book) -> None:
     with opened_two(root) as logs:
         assert values(logs.log("t")) == TWELVE
 

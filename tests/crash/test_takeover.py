@@ -8,7 +8,6 @@ opens it: it finds every record that klog has promised, without a gap.
 from __future__ import annotations
 
 import itertools
-import json
 import os
 import random
 import shutil
@@ -22,9 +21,8 @@ import pytest
 import klog
 from klog.errors import CorruptLog
 from klog.log.directory import checkpoint
-from klog.log.directory.partition_names import FUTURE, parse_directory_name
+from klog.log.directory.partition_names import parse_directory_name
 from klog.log.options import Policy
-from klog.manager.moving import NOTE
 from tests.crash import compaction, history, life, producing, topics, workload
 from tests.crash.life import cut_life
 from tests.crash.opening import open_logs
@@ -93,7 +91,7 @@ class Takeover:
         for path in state.directories:
             if (name := parse_directory_name(os.path.basename(path))) is not None:
                 partitions.setdefault(name, []).append(root / path)
-        lost = [name for name, end in least.items() if end and name not in partitions and not _is_moved(state, name)]
+        lost = [name for name, end in least.items() if end and name not in partitions]
         assert not lost, f"{state.name}: no directory of {lost}"
         for name, paths in partitions.items():
             where = f"stop_at={state.stop_at} {state.name}, {name}, as the cut has left it"
@@ -149,16 +147,6 @@ def name_of(path: str) -> Name:
     name = parse_directory_name(os.path.basename(path))
     assert name is not None
     return name
-
-
-def _is_moved(state: State, name: Name) -> bool:
-    """Between the two renames of a move a partition has no directory of its name, but a copy that the next start of klog
-    makes live (docs/deviations.md)."""
-    start, end = f"{name[0]}-{name[1]}.", f"{FUTURE}/{NOTE}"
-    return any(
-        os.path.basename(os.path.dirname(path)).startswith(start) and path.endswith(end) and json.loads(data)["ready"]
-        for path, data in state.files.items()
-    )
 
 
 def _forgets_last_epoch(kafka: Verdict, mine: Verdict) -> bool:

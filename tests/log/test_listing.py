@@ -7,9 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from klog.disk import RealFiles
 from klog.log.directory._listing import Listing
-from klog.log.load.leftovers import clear_leftovers
 from klog.segment import names
 
 
@@ -67,12 +65,3 @@ def test_a_directory_that_cannot_be_listed_is_named(tmp_path: Path) -> None:
         assert caught.value.filename == str(path)
     with pytest.raises(ValueError, match="null"):
         Listing(str(tmp_path) + "\0")
-
-
-def test_a_load_removes_the_note_of_a_finished_move(tmp_path: Path) -> None:
-    """A crash after the rename of the copy leaves it; a copy that is not live yet needs it."""
-    live, copy = tmp_path / "t-0", tmp_path / f"t-0.{'0' * 32}-future"
-    for directory in (live, copy):
-        assert make(directory, names.MOVE_NOTE).unfinished == [names.MOVE_NOTE]
-        clear_leftovers(Listing(str(directory)), RealFiles(), "strict", lambda text: None)
-    assert (os.listdir(live), os.listdir(copy)) == ([], [names.MOVE_NOTE])

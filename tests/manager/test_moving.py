@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import json
+import shutil
 import threading
 import uuid
 from collections.abc import Callable
@@ -14,8 +15,9 @@ import pytest
 
 import klog
 from klog.clock import ManualClock
-from klog.errors import ReadOnly, StorageOffline, UnknownTopicOrPartition
+from klog.errors import DuplicateLog, ReadOnly, StorageOffline, UnknownTopicOrPartition
 from klog.manager import moving
+from klog.manager.move_note import NOTE
 from klog.progress import Event
 from tests.support.abandon import abandon
 from tests.support.batches import marker, produced, transactional
@@ -74,7 +76,7 @@ def test_a_partition_moves_with_its_state(tmp_path: Path) -> None:
         assert all(event.stage == "move" and 0 < event.done <= (event.total or 0) for event in seen)
         log.append([(b"k", b"60")])
         assert directories(tmp_path) == ["a/t-0-delete", "b/t-0"]
-        assert not (tmp_path / "b" / "t-0" / moving.NOTE).exists()
+        assert not (tmp_path / "b" / "t-0" / NOTE).exists()
         logs.start()
         clock.advance(1000)
         assert directories(tmp_path) == ["b/t-0"]
@@ -304,19 +306,26 @@ def test_a_move_ends_when_its_topic_is_deleted(tmp_path: Path, monkeypatch: pyte
 
 
 def note(path: Path, *, ready: bool, source: Path, key: tuple[str, int] = ("t", 0)) -> None:
-    document = {"version": 1, "topic": key[0], "partition": key[1], "from": str(source), "ready": ready}
-    (path / moving.NOTE).write_text(json.dumps(document))
+    document = {"version": 1, "topic": key[0], "partition": key[1], "from": str(source), "ready": ready, "end": 60}
+    (path / NOTE).write_text(json.dumps(document))
 
 
 def split_up(tmp_path: Path) -> tuple[Path, Path]:
     """A partition in a, and a whole future copy of it in b."""
     with opened(tmp_path) as logs:
-        filled(logs)
+        filled(logs).roll()
     live, copy = tmp_path / "a" / "t-0", tmp_path / "b" / f"t-0.{uuid.uuid4().hex}-future"
-    copy.mkdir()
-    for file in live.iterdir():
-        (copy / file.name).write_bytes(file.read_bytes())
+    shutil.copytree(live, copy)
     return live, copy
+
+
+def two_live(tmp_path: Path, *, ready: bool = True) -> tuple[Path, Path]:
+    """What a crash between the two renames of a move leaves: the original in a, and the copy in b."""
+    live, copy = split_up(tmp_path)
+    note(copy, ready=ready, source=live.parent)
+    for home in ("a", "b"):
+        (tmp_path / home / ".kafka_cleanshutdown").unlink()
+    return live, copy.rename(copy.parent / live.name)
 
 
 def test_a_future_copy_beside_the_live_log_is_removed(tmp_path: Path) -> None:
@@ -335,17 +344,137 @@ def test_a_complete_future_copy_replaces_a_missing_log(tmp_path: Path) -> None:
     with opened(tmp_path) as logs:
         assert directories(tmp_path) == ["a/t-0-delete", "b/t-0"]
         assert values(logs.log("t")) == list(range(60))
-        assert not (tmp_path / "b" / "t-0" / moving.NOTE).exists()
+        assert not (tmp_path / "b" / "t-0" / NOTE).exists()
+
+
+def test_of_two_live_directories_the_original_is_left_over(tmp_path: Path) -> None:
+    """The process has died between the two renames."""
+    live, copy = two_live(tmp_path)
+    with klog.open([tmp_path / "a", tmp_path / "b"], read_only=True) as reader:
+        assert Path(reader.log("t").path) == copy
+        assert values(reader.log("t")) == list(range(60))
+    for _ in range(2):
+        with opened(tmp_path) as logs:
+            assert directories(tmp_path) == ["a/t-0-delete", "b/t-0"]
+            assert values(logs.log("t")) == list(range(60))
+            assert not (copy / NOTE).exists()
+        assert (live.parent / "recovery-point-offset-checkpoint").read_text() == "0\n0\n"
+
+
+def append_to(live: Path, _: Path) -> None:
+    """A broker has appended to the original, of which alone it knew."""
+    with klog.Log.open(live, clock=ManualClock(NOW)) as log:
+        log.append([(b"k", b"60")])
+
+
+def append_and_roll(live: Path, _: Path) -> None:
+    with klog.Log.open(live, clock=ManualClock(NOW)) as log:
+        log.append([(b"k", b"60")])
+        log.roll()
+
+
+def truncate(live: Path, _: Path) -> None:
+    with klog.Log.open(live, clock=ManualClock(NOW)) as log:
+        log.truncate_to(50)
+
+
+def of_another_topic(live: Path, _: Path) -> None:
+    (live / "partition.metadata").write_bytes(b"version: 0\ntopic_id: AAAAAAAAAAAAAAAAAAAAAQ")
+
+
+def without_a_note(_: Path, copy: Path) -> None:
+    (copy / NOTE).unlink()
+
+
+def not_ready(live: Path, copy: Path) -> None:
+    note(copy, ready=False, source=live.parent)
+
+
+def unreadable(_: Path, copy: Path) -> None:
+    (copy / NOTE).write_text('{"version": 1, "topic": "t", "partition": 0, "from": "a", "ready": true}')
+
+
+@pytest.mark.parametrize(
+    "change", [append_to, append_and_roll, truncate, without_a_note, not_ready, unreadable], ids=lambda it: it.__name__
+)
+def test_two_live_directories_stay_if_it_is_not_certain_that_one_is_left_over(
+    tmp_path: Path, change: Callable[[Path, Path], None]
+) -> None:
+    live, copy = two_live(tmp_path)
+    change(live, copy)
+    before = sorted(path for path in tmp_path.glob("*/t-0/*"))
+    for read_only in (True, False):
+        with (
+            pytest.raises(DuplicateLog),
+            klog.open([tmp_path / "a", tmp_path / "b"], read_only=read_only, clock=ManualClock(NOW)) as logs,
+        ):
+            logs.log("t")
+    assert sorted(path for path in tmp_path.glob("*/t-0/*")) == before
+
+
+def test_a_directory_of_another_topic_is_not_left_over(tmp_path: Path) -> None:
+    """The topic was deleted and created again while the log.dir of the copy was missing."""
+    live, copy = two_live(tmp_path)
+    of_another_topic(copy, live)
+    with opened(tmp_path):
+        assert live.is_dir()
+        assert [path.name[-6:] for path in copy.parent.glob("t-0*")] == ["-stray"]
+
+
+def test_an_original_that_comes_back_later_is_left_over(tmp_path: Path) -> None:
+    live, copy = two_live(tmp_path)
+    hidden = live.parent.rename(tmp_path / "unmounted")
+    (tmp_path / "a").write_bytes(b"")
+    with klog.open([tmp_path / "a", tmp_path / "b"], clock=ManualClock(NOW)) as logs:
+        assert logs.log("t").append([(b"k", b"60")]).first_offset == 60
+        assert (copy / NOTE).exists()
+    (tmp_path / "a").unlink()
+    hidden.rename(tmp_path / "a")
+    with opened(tmp_path) as logs:
+        assert directories(tmp_path) == ["a/t-0-delete", "b/t-0"]
+        assert values(logs.log("t")) == list(range(61))
+        assert not (copy / NOTE).exists()
+
+
+def test_a_start_removes_the_note_of_a_finished_move(tmp_path: Path) -> None:
+    """The process has died after the second rename."""
+    live, copy = two_live(tmp_path)
+    live.rename(live.parent / f"t-0.{uuid.uuid4().hex}-delete")
+    with opened(tmp_path):
+        assert not (copy / NOTE).exists()
+
+
+def test_a_reader_finds_the_log_at_each_step_of_a_move(tmp_path: Path) -> None:
+    paths, homes = [tmp_path / "a", tmp_path / "b"], set[str]()
+
+    def read() -> None:
+        with klog.open(paths, read_only=True, clock=ManualClock(NOW)) as reader:
+            assert values(reader.log("t")) == list(range(12))
+            homes.add(Path(reader.log("t").path).parent.name)
+
+    for path in paths:
+        path.mkdir()
+    disk = CrashFiles()
+    disk.keep(tmp_path)
+    with opened(tmp_path, files=disk) as logs:
+        filled(logs, 12)
+        disk.before_step = read
+        logs.move("t", 0, tmp_path / "b")
+        disk.before_step = None
+    assert homes == {"a", "b"}
 
 
 def test_a_power_cut_during_a_move_leaves_one_log_and_checkpoints_of_it_alone(tmp_path: Path) -> None:
     root, states = tmp_path / "run", StateDirectory(tmp_path / "states")
-    seen: set[bytes] = set()
+    seen, both = set[bytes](), set[int]()
 
     def cut() -> None:
         for state in disk.cuts(root, disk.steps, randoms=3):
             if state.key not in seen:
                 seen.add(state.key)
+                live = [path for path in state.directories if Path(path).name == "t-0"]
+                assert live, (state.name, disk.log[-5:])  # a broker would begin an empty log
+                both.add(len(live))
                 with opened(states.lay_out(state)) as logs:
                     assert values(logs.log("t")) == [0, 1]
                     logs.log("t").close()
@@ -364,6 +493,7 @@ def test_a_power_cut_during_a_move_leaves_one_log_and_checkpoints_of_it_alone(tm
         cut()
         disk.before_step = None
     assert len(seen) > 50
+    assert both == {1, 2}
 
 
 def test_a_future_copy_waits_while_the_logs_directory_is_offline(tmp_path: Path) -> None:
@@ -393,7 +523,7 @@ def test_a_brokers_future_copy_is_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize("text", ["", "{}", '{"version": 1}', "[1]", '{"version": 1, "topic": "t", "partition": "x"}'])
 def test_an_invalid_move_file_means_an_incomplete_copy(tmp_path: Path, text: str) -> None:
     live, copy = split_up(tmp_path)
-    (copy / moving.NOTE).write_text(text)
+    (copy / NOTE).write_text(text)
     with opened(tmp_path):
         assert directories(tmp_path) == ["a/t-0"]
     assert live.is_dir()

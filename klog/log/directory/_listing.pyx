@@ -33,8 +33,8 @@ cdef class Listing:
     """The files of a partition directory when the object was made. A load that removes or renames files makes another.
 
     logs, snapshots: their offsets, ascending. indexes, time_indexes, txn_indexes: the same, in no order. unfinished:
-    names that end in .deleted, .cleaned, .swap, those that Files.replace gives to temporary files, a move's note;
-    sorted. foreign_logs: names that end in .log but are not those of segments.
+    names that end in .deleted, .cleaned, .swap, those that Files.replace gives to temporary files; sorted.
+    foreign_logs: names that end in .log but are not those of segments.
 
     Raises OSError. Names are decoded as os.listdir does.
     """
@@ -96,8 +96,6 @@ cdef class Listing:
             text = PyUnicode_DecodeFSDefaultAndSize(name, size)
             if names.is_temporary(text):
                 self.unfinished.append(text)
-        elif size == 16 and memcmp(name, b"klog-future.json", 16) == 0:
-            self.unfinished.append(names.MOVE_NOTE)
         elif ends(name, size, b".log", 4):
             self.foreign_logs.append(PyUnicode_DecodeFSDefaultAndSize(name, size))
         return 0

@@ -5,7 +5,6 @@
     .swap      complete output whose renaming may have begun: it replaces the originals in its range, if it is intact
     .deleted   marked for deletion: unlinked, but renamed back if the .swap that had replaced it is dropped
     .tmp       a replacement of a small file that still has its old content: unlinked
-    klog-future.json   the note of a move between log.dirs: unlinked once the copy has its final name
 
   O1  a .swap is dropped only if other segments hold every offset at which it has a batch. Originals marked for deletion
       are renamed back for that. If they are gone, an intact .swap is finished, and for a damaged one "strict" refuses
@@ -27,7 +26,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from klog.disk import Files, exists, is_directory
 from klog.errors import CorruptBatch, CorruptLog
 from klog.log.directory._listing import Listing
-from klog.log.directory.partition_names import parse_directory_name
 from klog.log.options import Policy
 from klog.segment import HeaderIterator, Scan, names, scan_checked, scan_headers
 
@@ -51,11 +49,10 @@ def clear_leftovers(listing: Listing, files: Files, policy: Policy, note: Callab
     ]
     cleaned = [name for name in unfinished if name.endswith(names.CLEANED)]
     temporary = [name for name in unfinished if names.is_temporary(name)]
-    notes = [name for name in unfinished if name == names.MOVE_NOTE and _is_live(directory)]
     swaps = [name for name in unfinished if name.endswith(names.SWAP)]
     if swaps:
         _Swaps(directory, files, policy, note, swaps).settle(cleaned)
-    elif not (going or cleaned or temporary or notes):
+    elif not (going or cleaned or temporary):
         return listing
     for name in cleaned:
         note(f"{name} dropped: unfinished compaction")
@@ -65,7 +62,7 @@ def clear_leftovers(listing: Listing, files: Files, policy: Policy, note: Callab
     if beside:  # O2: an index alone would show that its .log was lost
         remove_orphans(directory, beside, files, note)
         files.fsync_dir(directory)
-    for name in (*cleaned, *going, *temporary, *notes):
+    for name in (*cleaned, *going, *temporary):
         files.unlink(os.path.join(directory, name))
     files.fsync_dir(directory)
     return Listing(directory)
@@ -91,10 +88,6 @@ def check_complete(listing: Listing, files: Files) -> None:
             offset=min(needed),
             kind="leftover",
         )
-
-
-def _is_live(directory: str) -> bool:
-    return parse_directory_name(os.path.basename(directory)) is not None
 
 
 def _base(name: str) -> int:
