@@ -10,6 +10,7 @@ With `deaths` the process may also die inside an operation, a stop or a start, a
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import functools
 import random
@@ -44,9 +45,10 @@ POLICIES: tuple[dict[str, Any], ...] = (
 )
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Batch:
-    """A batch as it is in the log. kind: "commit" or "abort" if it is a transaction marker."""
+    """A batch as it is in the log. kind: "commit" or "abort" if it is a transaction marker. Equal only to itself, so
+    that a tuple of batches is a cheap key."""
 
     rows: tuple[Row, ...]
     leader_epoch: int
@@ -466,12 +468,15 @@ class History:
                 pass  # its position has been truncated or deleted
 
     def read_beside(self, log: klog.Log) -> None:
-        """Append while a reader in another thread reads the whole log again and again: it must always get a prefix."""
+        """Append while a reader in another thread reads the whole log again and again: it must always get a prefix. It
+        begins no read while an operation of the disk runs, since a power cut there takes long."""
         groups = [self._rows(1, size=20)[0] for _ in range(3)]
         ours = [((self.now.end + at, *row[1:]),) for at, row in enumerate(groups)]
         whole = (*view_of(log).rows, *(rows[0] for rows in ours))
         wrong: list[object] = []
         read, done = threading.Event(), threading.Event()
+        files = log._core.options.files
+        disk = files.lock if isinstance(files, CrashFiles) else contextlib.nullcontext()
 
         def reader() -> None:
             try:
@@ -480,6 +485,8 @@ class History:
                     if found != whole[: len(found)]:
                         wrong.append(found)
                     read.set()
+                    with disk:
+                        pass
             except BaseException as error:
                 wrong.append(error)
                 read.set()

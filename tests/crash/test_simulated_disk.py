@@ -10,11 +10,14 @@ from pathlib import Path
 
 import pytest
 
+from klog.log.options import Policy
 from tests.crash import history, long, workloads
 from tests.crash.history import OPERATIONS, History
 from tests.crash.jobs import JOBS, cut_job
+from tests.crash.topics import Found, TopicsOpener, content_of, cut_topics, open_both
 from tests.crash.workloads import WORKLOADS, cut, dies, name_of
 from tests.support.child import in_new_process
+from tests.support.crash_states import State
 from tests.support.power_cuts import Tally
 
 PARTS, STATES_OF_A_PART = 8, 126_000
@@ -93,6 +96,26 @@ def test_histories_do_everything(tmp_path: Path) -> None:
         unflushed |= one.unflushed
     assert done == {*OPERATIONS, "stop", "die"}
     assert unflushed == {"stop", "die"}
+
+
+def test_a_partition_that_was_read_before_need_not_be_opened_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The quick check of topics opens equal partitions once. The content is that of all partitions, opened and read."""
+    quick, opened, read = TopicsOpener.quick, 0, 0
+
+    def checked(self: TopicsOpener, state: State, root: Path, recovery: Policy) -> Found:
+        nonlocal opened, read
+        found = quick(self, state, root, recovery)
+        opened, read = sum(map(len, self._read.values())), read + len(found.content)
+        with open_both(root, recovery=recovery) as logs:
+            assert content_of(logs) == found.content
+        return found
+
+    monkeypatch.setattr(TopicsOpener, "quick", checked)
+    tally = cut_topics(tmp_path, seed=3, randoms=2, stride=20, share=1000)
+    assert tally.distinct > 30
+    assert opened < read
 
 
 def test_a_seed_is_the_same_case_each_time(tmp_path: Path) -> None:

@@ -117,6 +117,15 @@ class State:
         return out
 
 
+class Named(NamedTuple):
+    """The files that have some names, by relative path. settled: the bytes of those that are the same in every state.
+    others: the absolute path and the file. links: as in State."""
+
+    settled: dict[str, bytes]
+    others: dict[str, tuple[str, Inode]]
+    links: dict[str, str]
+
+
 class Cut:
     """The moment before operation `stop_at`.
 
@@ -161,6 +170,7 @@ class Cut:
         self._settled = {inode: bytes(inode.durable) for inode in inodes if not inode.pending and inode not in mapped}
         self._settled |= {inode: data for inode, (data, durable) in mapped.items() if data == durable}
         self._pending = any(inode.pending for inode in inodes)
+        self._some: dict[tuple[int, ...], Named] = {}  # by the number of changes in effect for each directory
 
     @property
     def is_settled(self) -> bool:
@@ -182,18 +192,18 @@ class Cut:
     def fixed(self) -> Iterator[State]:
         """The states that are the same for every seed. The first, "all", is the one that the death of the process
         leaves."""
-        yield self._state("all", self._names, Bytes(landed), as_it_is)
-        yield self._state("none", self._durable_names, Bytes(durable), as_synced, self._moved)
-        yield self._state("late-names", self._names, Bytes(durable), missing)
-        yield self._state("old-names", self._durable_names, Bytes(landed), as_it_is, self._moved)
+        yield self._state("all", self._now, Bytes(landed), as_it_is)
+        yield self._state("none", self._synced, Bytes(durable), as_synced, self._moved)
+        yield self._state("late-names", self._now, Bytes(durable), missing)
+        yield self._state("old-names", self._synced, Bytes(landed), as_it_is, self._moved)
 
     def torn(self, rng: random.Random) -> Iterator[State]:
         """Two states: in one the last write is torn at some byte, in the other a part of one write is missing."""
         if self._pending:
             most = max((len(inode.pending) for inode in self._names.values()), default=0)
             share = rng.random()
-            yield self._state("torn", self._names, Bytes(lambda inode: torn(inode, share, most)), as_it_is)
-            yield self._state("hole", self._names, hole(rng), as_it_is)
+            yield self._state("torn", self._now, Bytes(lambda inode: torn(inode, share, most)), as_it_is)
+            yield self._state("hole", self._now, hole(rng), as_it_is)
 
     def chosen(self, name: str, rng: random.Random) -> State:
         """A random state: any names, any bytes, any index pages."""
@@ -204,27 +214,44 @@ class Cut:
                 undone[other] = one
         return self._state(name, self._some_names(rng), rng.choice(CHOICES)(rng), some_indexes(rng), undone)
 
+    @functools.cached_property
+    def _now(self) -> Named:
+        return self._named(self._names)
+
+    @functools.cached_property
+    def _synced(self) -> Named:
+        return self._named(self._durable_names)
+
+    def _named(self, names: Mapping[str, Inode]) -> Named:
+        found = Named({}, {}, {})
+        first: dict[Inode, str] = {}
+        for path, inode in names.items():
+            relative = path[self._below :]
+            data = self._settled.get(inode)
+            if data is None:
+                found.others[relative] = path, inode
+            else:
+                found.settled[relative] = data
+            if first.setdefault(inode, relative) is not relative:
+                found.links[relative] = first[inode]
+        return found
+
     def _state(
         self,
         name: str,
-        names: dict[str, Inode],
+        named: Named,
         chosen: Bytes,
         index_of: IndexOf,
         undone: Mapping[str, str | None] = MappingProxyType({}),
     ) -> State:
         """undone: renames and creations of directories that are not on disk."""
-        files: dict[str, bytes] = {}
-        first: dict[Inode, str] = {}
-        links: dict[str, str] = {}
-        for path, inode in names.items():
-            data = self._settled.get(inode)
-            if data is None:
-                mapped = self._mapped.get(inode)
-                data = bytes(chosen.of(inode)) if mapped is None else index_of(Mapped(path, *mapped))
+        files = named.settled.copy()
+        for relative, (path, inode) in named.others.items():
+            mapped = self._mapped.get(inode)
+            data = bytes(chosen.of(inode)) if mapped is None else index_of(Mapped(path, *mapped))
             if data is not None:
-                files[path[self._below :]] = data
-                if first.setdefault(inode, path) is not path:
-                    links[path[self._below :]] = first[inode][self._below :]
+                files[relative] = data
+        links = {path: of for path, of in named.links.items() if path in files and of in files}
         if not undone:
             return State(name, self.stop_at, files, self._directories, chosen.by_sectors, links)
         there = tuple(_undone(path, undone) for path in self._directories)
@@ -243,16 +270,19 @@ class Cut:
             {now[old]: now[of] for old, of in links.items() if old in now and of in now},
         )
 
-    def _some_names(self, rng: random.Random) -> dict[str, Inode]:
-        names = dict(self._durable_names)
+    def _some_names(self, rng: random.Random) -> Named:
         landed = [rng.choice([0, len(changes), rng.randrange(len(changes) + 1)]) for changes in self._unsynced]
-        for changes, count in zip(self._unsynced, self._in_order(landed), strict=True):
-            for change in changes[:count]:
-                if change.gone is not None:
-                    names.pop(change.gone, None)
-                if change.there is not None and change.inode is not None:
-                    names[change.there] = change.inode
-        return names
+        counts = tuple(self._in_order(landed))
+        if counts not in self._some:
+            names = dict(self._durable_names)
+            for changes, count in zip(self._unsynced, counts, strict=True):
+                for change in changes[:count]:
+                    if change.gone is not None:
+                        names.pop(change.gone, None)
+                    if change.there is not None and change.inode is not None:
+                        names[change.there] = change.inode
+            self._some[counts] = self._named(names)
+        return self._some[counts]
 
     def _in_order(self, landed: list[int]) -> list[int]:
         """Lower these numbers of changes in effect for each directory, so that a rename from one directory to another
