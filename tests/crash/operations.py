@@ -299,34 +299,6 @@ _writer("default", "sync")
 _writer("direct", "sync")
 
 
-# ---- leader epochs ---------------------------------------------------------------------------------------------------
-
-
-def of_one_record(root: Path) -> None:
-    with opened(root) as logs:
-        logs.create_topic("t")
-        logs.log("t").append([(None, b"before", NOW)])
-
-
-def is_led(root: Path, notes: list[Any]) -> None:
-    """An epoch that has begun is known after a crash, also without a record of it."""
-    with opened(root) as logs:
-        log = logs.log("t")
-        assert log.leader_epoch >= max(notes, default=0)
-        assert [record.leader_epoch for record in log.read()] in ([0], [0, 1])
-
-
-@durable_operation(of_one_record, is_led)
-def lead(root: Path, book: Book, files: Files) -> None:
-    with opened(root, files=files) as logs:
-        log = logs.log("t")
-        log.begin_leader_epoch(1)
-        book.note(1)
-        log.append([(None, b"after", NOW)])
-        log.begin_leader_epoch(2)
-        book.note(2)
-
-
 # ---- transactions, snapshots, checkpoints ----------------------------------------------------------------------------
 
 
