@@ -24,12 +24,13 @@ import subprocess
 import sys
 import tomllib
 from collections.abc import Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 import klog
+from klog.broker.explain import broker_keys, group_keys
 from klog.cli import VERBS
 from klog.config import BROKER_KEYS, TOPIC_KEYS
 from klog.config.table import REMOVED, SYNONYMS
@@ -42,7 +43,8 @@ BROKERS = {
     "/var/lib/kafka/data": "flights",
     "/mnt/dead-broker": "internal",
 }  # path in a snippet: directory of tests/golden
-NETWORK_KEYS = [each.metadata["name"] for each in fields(NetworkConfig)]
+NETWORK_KEYS = [*NetworkConfig.names(), *(key.name for key in (*broker_keys(), *group_keys()))]
+
 _FENCE = re.compile(r"^```(\w*)[ ]?([^\n]*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 _FILE_NAME = re.compile(r"# (\w+\.py)\n")
 
@@ -265,6 +267,16 @@ def test_links_and_file_names_exist(document: Path) -> None:
         assert (ROOT / document.parent / target).exists(), f"{document}: {target}"
     for name in re.findall(r"`((?:klog|csrc|tests|tools|docs|bench)/[\w./-]+)`", text):
         assert (ROOT / name.rstrip("/")).exists(), f"{document}: {name}"
+    for name, test in re.findall(r"`(tests/[\w/]+\.py)::(\w+)`", text):
+        assert re.search(rf"def {test}\b", (ROOT / name).read_text()), f"{document}: {name}::{test}"
+    for target, anchor in re.findall(r"\]\(([^)#:]*)#([\w-]+)\)", text):
+        page = (ROOT / document.parent / target if target else ROOT / document).read_text()
+        assert anchor in map(_anchor, re.findall(r"^#+ (.*)", page, re.MULTILINE)), f"{document}: {target}#{anchor}"
+
+
+def _anchor(heading: str) -> str:
+    """The anchor that GitHub gives a heading."""
+    return re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-")
 
 
 def test_extras_are_named_in_one_form_and_exist() -> None:

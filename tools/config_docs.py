@@ -1,4 +1,5 @@
-"""Writes docs/configuration.md from the tables of klog.config: `python tools/config_docs.py`; `--check` compares."""
+"""Writes docs/configuration.md from the tables of klog.config and the properties of klog.broker:
+`python tools/config_docs.py`; `--check` compares."""
 
 from __future__ import annotations
 
@@ -9,6 +10,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from klog.broker.explain import broker_keys, group_keys  # noqa: E402
 from klog.config import BROKER_KEYS, TOPIC_KEYS, Key  # noqa: E402
 from klog.config.table import INT_MAX, LONG_MAX, LONG_MIN, REMOVED  # noqa: E402
 from klog.config.values import format_value  # noqa: E402
@@ -17,10 +19,11 @@ FILE = ROOT / "docs" / "configuration.md"
 HEAD = """\
 # Configuration
 
-Written by `python tools/config_docs.py` from the tables in `klog/config`.
+Written by `python tools/config_docs.py` from the tables in `klog/config` and the properties in `klog/broker`.
+`klog config explain KEY` prints the same about one key.
 
-Every key has Kafka's name; those that begin with `klog.` are klog's own. In Python names dots become
-underscores: `klog.LogConfig(segment_bytes=1 << 26)`.
+Every key has Kafka's name; those that begin with `klog.` are klog's own. In Python, a topic key or broker key may also
+have underscores instead of dots: `klog.LogConfig(segment_bytes=1 << 26)`.
 An unknown key is an error that names the nearest known one. A `server.properties` has many keys that are not about the
 log, so all of its unknown keys together are one warning. `LogConfig.from_properties(path)` and
 `ManagerConfig.from_properties(path)` read such files, `to_properties()` writes them.
@@ -55,12 +58,36 @@ klog refuses these combinations of values:
 BROKER = """
 ## Broker keys
 
-`klog.open(path, config={...})` sets these keys for a directory, or for a list of them. Keys of the network, of
-replication and of tiered storage are checked and kept for programs that read them; the log itself uses only the first
-block.
+`klog.open(path, config={...})` sets these keys for a directory, or for a list of them. It uses the keys from `log.dirs`
+to `producer.id.expiration.check.interval.ms`. `klog.Broker` also uses those of new topics, transactions, fetches,
+quotas, connections and TLS. klog checks the other ones, and does nothing else with them: it has no replication and no
+tiered storage.
 
 | Key | Type, bounds | Default | While open | Meaning |
 |---|---|---|---|---|
+"""
+SERVED = """
+## Properties of a broker
+
+`klog.Broker(path, config={...})` and `klog broker --config` take these and the broker keys above, with dots. A change
+applies at the next start.
+
+One listener can have its own value of `ssl.keystore.location`, `ssl.truststore.location`, and of the properties whose
+meaning says so: `listener.name.<listener>.<property>`. For one mechanism of SASL it is
+`listener.name.<listener>.<mechanism>.<property>`. Key stores and trust stores are PEM files. [broker.md](broker.md) has
+examples.
+
+| Property | Type, bounds | Default | Meaning |
+|---|---|---|---|
+"""
+GROUPS = """
+## Configurations of groups
+
+Clients set them for one group while the broker runs: `kafka-configs.sh --alter --entity-type groups --entity-name
+GROUP --add-config ...`. Where the broker has a property of the same name with `group.` in front, that is the default.
+
+| Configuration | Type | Default | Meaning |
+|---|---|---|---|
 """
 GONE = """
 ## Removed keys
@@ -111,6 +138,12 @@ def rows(keys: Iterable[Key], *, topic: bool) -> str:
     return "".join(lines)
 
 
+def served(keys: Iterable[Key]) -> str:
+    return "".join(
+        f"| `{key.name}` | {kind(key)} | {default(key)} | {key.doc.replace('<', '&lt;')} |\n" for key in keys
+    )
+
+
 def text() -> str:
     gone = "".join(f"| `{name}` | {instead} |\n" for name, instead in REMOVED.items())
     return (
@@ -119,6 +152,10 @@ def text() -> str:
         + RULES
         + BROKER
         + rows(BROKER_KEYS.values(), topic=False)
+        + SERVED
+        + served(broker_keys())
+        + GROUPS
+        + served(group_keys())
         + GONE
         + gone
     )

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from klog.coordinator.transactions import TransactionCoordinator
     from klog.scheduler import Scheduler
 
-_JOIN_DELAY_MS = 100
+JOIN_DELAY_MS = 100
 
 
 class Coordinators:
@@ -44,7 +44,7 @@ class Coordinators:
         self._node_id, self._directory = properties.settings.node_id, directory
         # A delay for the metadata that the first member asks for at the same time: without it kafka-python 3.0 may
         # assign nothing, and then fetch nothing. A clock that stands still would never end it.
-        delay = {"group.initial.rebalance.delay.ms": 0 if isinstance(clock, ManualClock) else _JOIN_DELAY_MS}
+        delay = {"group.initial.rebalance.delay.ms": 0 if isinstance(clock, ManualClock) else JOIN_DELAY_MS}
         self.config = GroupConfig.of(delay | properties.all)
         self.consumers = ConsumerGroupConfig.of(properties.all)
         self.shares = ShareGroupConfig.of(properties.all)

@@ -53,6 +53,7 @@ _FEATURES = {"group.version": (0, 1, 1), "share.version": (0, 1, 1), "transactio
 # A new block of producer ids, and markers in many partitions, may wait for the disk.
 _SLOW_TRANSACTIONS = frozenset((ApiKey.INIT_PRODUCER_ID, ApiKey.END_TXN, ApiKey.WRITE_TXN_MARKERS))
 _BROKER_FILE = "klog-broker.json"
+_OWN_DEFAULTS = ("num.network.threads", "socket.request.max.bytes")  # not those of klog.config
 _APPENDING = frozenset(
     (
         ApiKey.PRODUCE,
@@ -138,7 +139,12 @@ class Serving:
                 OfGroups(shares, SHARE_KEYS, SHARE_DOCS, lambda *own: coordinators.share_kind().configure(*own)),
             ),
             config=self._properties.all,
-            effective={**coordinators.config.by_name(), **consumers.by_name(), **shares.by_name()},
+            effective={
+                **coordinators.config.by_name(),
+                **consumers.by_name(),
+                **shares.by_name(),
+                **{name: value for name, value in self._properties.network.by_name().items() if name in _OWN_DEFAULTS},
+            },
             features={name: level for name, (_, _, level) in _FEATURES.items()},
             delete_topic_enable=settings.delete_topic_enable,
             certificates=self._certificates,

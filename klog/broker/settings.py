@@ -11,13 +11,29 @@ class BrokerSettings(Keyed):
     """Not all defaults are Kafka's: topics are not created by asking for them, and the internal topics have one
     partition. Raises ValueError or TypeError."""
 
-    node_id: int = key("node.id", 1, 0)
-    auto_create_topics_enable: bool = key("auto.create.topics.enable", False)
-    delete_topic_enable: bool = key("delete.topic.enable", True)
+    node_id: int = key("node.id", 1, 0, doc="id of the broker")
+    auto_create_topics_enable: bool = key(
+        "auto.create.topics.enable", False, doc="whether a topic is created when a client asks for it; Kafka: true"
+    )
+    delete_topic_enable: bool = key("delete.topic.enable", True, doc="whether clients may delete topics")
     default_replication_factor: int = key("default.replication.factor", 1, 1)
     fetch_max_bytes: int = key("fetch.max.bytes", 57_671_680, 1024)
     max_incremental_fetch_session_cache_slots: int = key("max.incremental.fetch.session.cache.slots", 1000, 0)
-    offsets_topic_num_partitions: int = key("offsets.topic.num.partitions", 1, 1)
-    transaction_state_log_num_partitions: int = key("transaction.state.log.num.partitions", 1, 1)
-    share_coordinator_state_topic_num_partitions: int = key("share.coordinator.state.topic.num.partitions", 1, 1)
-    advertised_listeners: str = key("advertised.listeners", "")
+    offsets_topic_num_partitions: int = key(
+        "offsets.topic.num.partitions", 1, 1, doc="partitions of __consumer_offsets when it is created; Kafka: 50"
+    )
+    transaction_state_log_num_partitions: int = key(
+        "transaction.state.log.num.partitions",
+        1,
+        1,
+        doc="partitions of __transaction_state when it is created; Kafka: 50",
+    )
+    share_coordinator_state_topic_num_partitions: int = key(
+        "share.coordinator.state.topic.num.partitions",
+        1,
+        1,
+        doc="partitions of __share_group_state when it is created; Kafka: 50",
+    )
+    advertised_listeners: str = key(
+        "advertised.listeners", "", doc="NAME://host:port,...: the addresses that clients get, if not the listeners'"
+    )

@@ -21,7 +21,9 @@ _CHANGES = {
 _INT_MAX, _LONG_MAX = 2**31 - 1, 2**63 - 1
 _LEVELS = {
     "topic": "a topic: create_topic, alter_topic, Log.open",
-    "broker": "the directory: klog.open(config=...), server.properties",
+    "broker": "a directory: klog.open(config=...), klog.Broker(config=...), server.properties",
+    "server": "a broker: klog.Broker(config=...), klog broker --config, server.properties",
+    "group": "a group of a broker: kafka-configs.sh --entity-type groups",
 }
 
 
@@ -40,14 +42,15 @@ def command() -> None:
 def explain(key: str, as_json: bool) -> None:
     """Print type, unit, default and meaning of a key, and when a change of it applies.
 
-    KEY is Kafka's property name, of a topic or of a broker, or its spelling in Python. Exit code 2 for an unknown one.
+    KEY is Kafka's property name, of a topic, a broker or a group, or its spelling in Python. Exit code 2 for an unknown
+    one.
 
     \b
     klog config explain segment.ms
     klog config explain log_cleaner_threads
     klog config explain retention.ms --json | jq .default
     """
-    from klog.config import explain
+    from klog.broker.explain import explain
 
     found = explain(key)
     if as_json:
@@ -76,7 +79,8 @@ def _lines(found: Explanation) -> list[tuple[str, str]]:
         lines.append(("sets", f"the default of the topic key {found.topic_key}"))
     if found.broker_keys:
         lines.append(("set by", f"{', '.join(found.broker_keys)}"))
-    lines.append(("Python", found.field))
+    if found.field:
+        lines.append(("Python", found.field))
     return lines
 
 
@@ -107,6 +111,8 @@ def _duration(ms: int) -> str:
 
 
 def _completed(begun: str) -> list[str]:
+    from klog.broker.explain import broker_keys, group_keys
     from klog.config import BROKER_KEYS, TOPIC_KEYS
 
-    return sorted(key for key in {**BROKER_KEYS, **TOPIC_KEYS} if key.startswith(begun))
+    known = {*BROKER_KEYS, *TOPIC_KEYS, *(key.name for key in (*broker_keys(), *group_keys()))}
+    return sorted(key for key in known if key.startswith(begun))

@@ -1,7 +1,8 @@
 """Every broker-level property that concerns the log, and related ones of a server.properties.
 
-klog checks the values of all of them. Those for packages that klog does not have (network, tiering, replication) are
-kept for programs that read them. Kafka: ServerLogConfigs, CleanerConfig, ReplicationConfigs, SocketServerConfigs,
+klog checks the values of all of them. Those of the network have Kafka's defaults here; klog.network.NetworkConfig has
+those of klog.Broker. Those of replication and tiered storage, which klog does not have, are kept for programs that read
+them. Kafka: ServerLogConfigs, CleanerConfig, ReplicationConfigs, SocketServerConfigs,
 QuotaConfig, RemoteLogManagerConfig.
 """
 

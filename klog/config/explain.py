@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any, Literal
 
 from klog.arguments import text
@@ -27,7 +28,9 @@ _NAMED_UNIT = r", (?:ms|s|bytes|bytes a second)(?=[;,]|$)"  # in a text of the t
 class Explanation:
     """One key.
 
-    level        "topic": create_topic, alter_topic, Log.open; "broker": klog.open(config=...), alter_config
+    level        "topic": create_topic, alter_topic, Log.open; "broker": klog.open(config=...), alter_config;
+                 "server": klog.Broker(config=...) alone; "group": a group of such a broker
+    field        the name in Python; empty at the last two levels
     unit         of the number; None if it has none
     low, high    inclusive bounds of a number, None for those of the type
     choices      the accepted words; empty if there are others
@@ -39,7 +42,7 @@ class Explanation:
 
     name: str
     field: str
-    level: Literal["topic", "broker"]
+    level: Literal["topic", "broker", "server", "group"]
     type: str
     unit: str | None
     default: Any
@@ -52,26 +55,30 @@ class Explanation:
     meaning: str
 
 
-def explain(name: str) -> Explanation:
-    """Return what a key means. name: Kafka's property name, or the name in Python, such as segment_ms.
+def explain(name: str, further: Iterable[Explanation] = ()) -> Explanation:
+    """Return what a key means. name: Kafka's property name, or the name in Python, such as segment_ms. further: keys of
+    other packages; they come first.
 
     Raises InvalidConfig for a removed key, with what to use instead, and for an unknown one, with the nearest known.
     """
     wanted = text("name", name)
-    known = {**BROKER_KEYS, **SYNONYMS, **TOPIC_KEYS}
+    others = {each.name: each for each in further}
+    known = {**BROKER_KEYS, **SYNONYMS, **TOPIC_KEYS, **others}
     found = wanted if wanted in known else {each.replace(".", "_"): each for each in known}.get(wanted)
+    if found in others:
+        return others[found]
     if found in TOPIC_KEYS:
         key = TOPIC_KEYS[found]
-        return _explanation(key, "topic", key.default, tuple(name for name, _ in key.synonyms), dynamic="yes")
+        return explanation_of(key, "topic", key.default, tuple(name for name, _ in key.synonyms), dynamic="yes")
     if found in SYNONYMS:
         synonym = SYNONYMS[found]
         default = synonym.key.default
         if synonym.factor != 1 and isinstance(default, int):
             default //= synonym.factor  # the table has it in the unit of the topic key
-        return _explanation(synonym.key, "broker", default, (), synonym.topic_key, synonym.key.dynamic)
+        return explanation_of(synonym.key, "broker", default, (), synonym.topic_key, synonym.key.dynamic)
     if found is not None:
         key = BROKER_KEYS[found]
-        return _explanation(key, "broker", key.default, dynamic=key.dynamic)
+        return explanation_of(key, "broker", key.default, dynamic=key.dynamic)
     if wanted in REMOVED:
         raise InvalidConfig(f"Kafka 4.0 removed {wanted}: {REMOVED[wanted]}")
     near = nearest(wanted, known)
@@ -79,18 +86,19 @@ def explain(name: str) -> Explanation:
     raise InvalidConfig(f"unknown configuration key {wanted!r}; {hint}")
 
 
-def _explanation(
+def explanation_of(
     key: Key,
-    level: Literal["topic", "broker"],
+    level: Literal["topic", "broker", "server", "group"],
     default: Any,
     broker_keys: tuple[str, ...] = (),
     topic_key: str | None = None,
     dynamic: Literal["no", "yes", "half..double"] = "no",
 ) -> Explanation:
+    """Return what a key of a table means; topic_key, broker_keys, dynamic: as in Explanation."""
     number = key.type in ("int", "long", "double")
     return Explanation(
         name=key.name,
-        field=key.field,
+        field=key.field if level in ("topic", "broker") else "",
         level=level,
         type=key.type,
         unit=_unit(key) if number else None,

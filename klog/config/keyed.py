@@ -2,17 +2,18 @@
 
     @dataclass(frozen=True, slots=True, kw_only=True)
     class GroupConfig(Keyed):
-        max_size: int = key("group.max.size", INT_MAX, 1)
+        max_size: int = key("group.max.size", INT_MAX, 1, doc="largest number of members of a group")
 
 A field has the type of its default: int, bool, str, or a tuple of str for a list.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
 from klog import arguments
+from klog.config.table import Key
 from klog.errors import InvalidConfig
 from klog.values import field, fields_of
 
@@ -20,9 +21,10 @@ INT_MAX = 2**31 - 1
 _FLAGS = {"true": True, "false": False}
 
 
-def key(name: str | None, default: Any, low: int | None = None, high: int = INT_MAX) -> Any:
-    """A field. name: the property; None for a setting that has none. low, high: the bounds of a number."""
-    return field(default=default, metadata={"name": name, "low": low, "high": high})
+def key(name: str | None, default: Any, low: int | None = None, high: int = INT_MAX, *, doc: str = "") -> Any:
+    """A field. name: the property; None for a setting that has none. low, high: the bounds of a number. doc: what it
+    means; left out if BROKER_KEYS has the property with the same default."""
+    return field(default=default, metadata={"name": name, "low": low, "high": high, "doc": doc})
 
 
 class Keyed:
@@ -62,6 +64,15 @@ class Keyed:
         """The properties that this takes."""
         return frozenset(each.metadata["name"] for each in fields_of(cls) if each.metadata.get("name"))
 
+    @classmethod
+    def documented(cls) -> Iterator[Key]:
+        """The properties that have a doc here."""
+        for each in fields_of(cls):
+            if each.metadata.get("doc"):
+                name, low, high, doc = (each.metadata[part] for part in ("name", "low", "high", "doc"))
+                kind = "long" if high > INT_MAX else type_of(each.default)
+                yield Key(name, kind, each.default, doc, low, high)
+
     def by_name(self) -> dict[str, Any]:
         """The values by Kafka's names."""
         return {
@@ -69,6 +80,13 @@ class Keyed:
             for each in fields_of(type(self))
             if each.metadata.get("name")
         }
+
+
+def type_of(default: object) -> str:
+    """The type of a property with this default, as in klog.config's tables."""
+    if isinstance(default, bool):
+        return "bool"
+    return "int" if isinstance(default, int) else "list" if isinstance(default, tuple) else "string"
 
 
 def parsed(name: str, value: Any, default: Any) -> Any:

@@ -24,26 +24,39 @@ class NetworkConfig(Keyed):
     of up to 16 MiB. Raises ValueError or TypeError.
     """
 
-    num_network_threads: int = key("num.network.threads", 1, 1)
+    num_network_threads: int = key("num.network.threads", 1, 1, doc="threads that read and write sockets; Kafka: 3")
     num_io_threads: int = key("num.io.threads", 8, 1)
     queued_max_requests: int = key("queued.max.requests", 500, 1)
     queued_max_request_bytes: int = key("queued.max.request.bytes", -1, None, arguments.LONG_MAX)
     socket_send_buffer_bytes: int = key("socket.send.buffer.bytes", 102_400, -1)
     socket_receive_buffer_bytes: int = key("socket.receive.buffer.bytes", 102_400, -1)
-    socket_request_max_bytes: int = key("socket.request.max.bytes", 16 << 20, 1)
-    unauthenticated_request_max_bytes: int = key("klog.unauthenticated.request.max.bytes", 512 << 10, 1)
+    socket_request_max_bytes: int = key(
+        "socket.request.max.bytes", 16 << 20, 1, doc="largest request, bytes; Kafka: 104857600"
+    )
+    unauthenticated_request_max_bytes: int = key(
+        "klog.unauthenticated.request.max.bytes",
+        512 << 10,
+        1,
+        doc="largest request on a listener with SASL before the client is authenticated, bytes",
+    )
     socket_listen_backlog_size: int = key("socket.listen.backlog.size", 50, 1)
     max_connections: int = key("max.connections", INT_MAX, 0)
     max_connections_per_ip: int = key("max.connections.per.ip", INT_MAX, 0)
     max_connections_per_ip_overrides: Mapping[str, int] = key(_OVERRIDES, None)
     max_connection_creation_rate: int = key("max.connection.creation.rate", INT_MAX, 1)
-    connection_creation_rate_per_ip: int = key("klog.connection.creation.rate.per.ip", INT_MAX, 1)
+    connection_creation_rate_per_ip: int = key(
+        "klog.connection.creation.rate.per.ip", INT_MAX, 1, doc="new connections a second from one address"
+    )
     quota_window_num: int = key("quota.window.num", 11, 2)
     quota_window_size_seconds: int = key("quota.window.size.seconds", 1, 1)
     connections_max_idle_ms: int = key("connections.max.idle.ms", 600_000, -1, arguments.LONG_MAX)
     failed_authentication_delay_ms: int = key("connection.failed.authentication.delay.ms", 100, 0)
-    handshake_ms: int = key("klog.handshake.ms", 10_000, 1)
-    frame_ms: int = key("klog.frame.ms", 300_000, 1)
+    handshake_ms: int = key(
+        "klog.handshake.ms", 10_000, 1, doc="longest TLS handshake, ms; a longer one closes the connection"
+    )
+    frame_ms: int = key(
+        "klog.frame.ms", 300_000, 1, doc="longest time to receive one request, ms; a longer one closes the connection"
+    )
 
     def __post_init__(self) -> None:
         overrides = self.max_connections_per_ip_overrides

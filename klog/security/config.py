@@ -3,9 +3,10 @@ QuotaConfig."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
+from klog.config import Key
 from klog.errors import InvalidConfig
 from klog.logger import logger_of
 from klog.security.exchange import PLAIN, SCRAM
@@ -29,24 +30,79 @@ TLS = (
 _PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _LONG_MAX = 2**63 - 1
 _INT_MAX = 2**31 - 1
-_NUMBERS = {  # name: (field, default, low, high)
-    _RECEIVE: ("sasl_server_max_receive_size", 524_288, 1, _INT_MAX),
-    _REAUTH: ("connections_max_reauth_ms", 0, 0, _LONG_MAX),
-    "quota.window.num": ("quota_window_num", 11, 2, _INT_MAX),
-    "quota.window.size.seconds": ("quota_window_size_seconds", 1, 1, _INT_MAX),
-    "controller.quota.window.num": ("controller_quota_window_num", 11, 1, _INT_MAX),
-    "controller.quota.window.size.seconds": ("controller_quota_window_size_seconds", 1, 1, _INT_MAX),
-    "klog.sasl.failures.max": ("sasl_failures_max", 10, 0, _INT_MAX),
-    "klog.sasl.failures.window.ms": ("sasl_failures_window_ms", 60_000, 1, _INT_MAX),
+_NUMBERS = {  # name: (field, default, low, high, doc); no doc for those that klog.config has
+    _RECEIVE: (
+        "sasl_server_max_receive_size",
+        524_288,
+        1,
+        _INT_MAX,
+        "largest SASL message, bytes; also for one listener",
+    ),
+    _REAUTH: (
+        "connections_max_reauth_ms",
+        0,
+        0,
+        _LONG_MAX,
+        "time after which a client with SASL must authenticate again, ms; 0: never; also for one listener, or one "
+        "mechanism of it",
+    ),
+    "quota.window.num": ("quota_window_num", 11, 2, _INT_MAX, ""),
+    "quota.window.size.seconds": ("quota_window_size_seconds", 1, 1, _INT_MAX, ""),
+    "controller.quota.window.num": (
+        "controller_quota_window_num",
+        11,
+        1,
+        _INT_MAX,
+        "samples of the quota on creations and deletions of topics and partitions",
+    ),
+    "controller.quota.window.size.seconds": (
+        "controller_quota_window_size_seconds",
+        1,
+        1,
+        _INT_MAX,
+        "length of a sample",
+    ),
+    "klog.sasl.failures.max": (
+        "sasl_failures_max",
+        10,
+        0,
+        _INT_MAX,
+        "failed logins of a user from one address, after which its logins fail until the window ends; ten times as "
+        "many for all users of one address; 0: no limit",
+    ),
+    "klog.sasl.failures.window.ms": ("sasl_failures_window_ms", 60_000, 1, _INT_MAX, "length of that window, ms"),
 }
-_OTHERS = (
-    _ENABLED,
-    _PROTOCOLS,
-    "super.users",
-    "allow.everyone.if.no.acl.found",
-    "authorizer.class.name",
-    "klog.sasl.plaintext.allow",
-)
+_OTHERS: dict[str, tuple[str, Any, str]] = {  # name: (type, default, doc)
+    _PROTOCOLS: (
+        "string",
+        None,
+        f"LISTENER:protocol,...: {', '.join(PROTOCOLS)}; if unset, each protocol is that of the listener of its name",
+    ),
+    _ENABLED: ("list", SCRAM, f"{', '.join((PLAIN, *SCRAM))}; also for one listener; Kafka: GSSAPI"),
+    "klog.sasl.plaintext.allow": ("bool", False, "whether a listener without TLS offers PLAIN, too"),
+    "authorizer.class.name": (
+        "string",
+        None,
+        f"{AUTHORIZER}: access rules (ACLs) decide what a client may do; if unset, everything is allowed",
+    ),
+    "super.users": ("string", None, "User:<name>;...: users that may do everything"),
+    "allow.everyone.if.no.acl.found": ("bool", False, "whether a resource without access rules is open to all"),
+}
+# The same of a property that needs the name of a listener, and of one that klog.broker reads.
+_OF_LISTENERS: dict[str, tuple[str, Any, str]] = {
+    _JAAS: (
+        "string",
+        None,
+        "users of PLAIN, only as listener.name.<listener>.plain.sasl.jaas.config: PlainLoginModule required "
+        'user_<name>="<password>";',
+    ),
+    "ssl.client.auth": (
+        "string",
+        "none",
+        "none, requested or required: a certificate of the client, issued by one in ssl.truststore.location; also for "
+        "one listener",
+    ),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,13 +129,8 @@ class ListenerConfig:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SecurityConfig:
-    """Made by of(); docs of each property are Kafka's. Names that begin with `klog.` are klog's own:
-
-    klog.sasl.plaintext.allow (false): offer PLAIN on a listener without TLS, too. klog.sasl.failures.max (10, 0 for no
-    limit) and klog.sasl.failures.window.ms (60000): see FailureLimits.
-
-    The default of sasl.enabled.mechanisms is not Kafka's, which is GSSAPI: both SCRAM mechanisms.
-    """
+    """Made by of(). Names that begin with `klog.` are klog's own. The default of sasl.enabled.mechanisms is both SCRAM
+    mechanisms, not GSSAPI as in Kafka."""
 
     authorizes: bool = False
     super_users: frozenset[str] = frozenset()
@@ -95,6 +146,15 @@ class SecurityConfig:
     sasl_failures_window_ms: int = 60_000
 
     @staticmethod
+    def documented() -> Iterator[Key]:
+        """The properties that klog.config's tables do not have."""
+        for name, (_, number, low, high, doc) in _NUMBERS.items():
+            if doc:
+                yield Key(name, "int" if high == _INT_MAX else "long", number, doc, low, high)
+        for name, (kind, default, doc) in {**_OTHERS, **_OF_LISTENERS}.items():
+            yield Key(name, kind, default, doc)
+
+    @staticmethod
     def knows(name: str) -> bool:
         """Is this a property that of() reads?"""
         return name in _NUMBERS or name in _OTHERS or _listener_key(name) is not None
@@ -105,7 +165,7 @@ class SecurityConfig:
         in it."""
         numbers = {
             key: _number(name, values.get(name, default), low, high)
-            for name, (key, default, low, high) in _NUMBERS.items()
+            for name, (key, default, low, high, _) in _NUMBERS.items()
         }
         return cls(
             authorizes=_authorizer(values.get("authorizer.class.name", "")),

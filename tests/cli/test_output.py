@@ -80,6 +80,9 @@ def test_config_explain_prints_type_unit_default_and_meaning() -> None:
     hours = ok_json("config", "explain", "log.roll.hours")
     assert (hours["default"], hours["unit"], hours["topic_key"]) == (168, "hours", "segment.ms")
     assert ok_json("config", "explain", "log.cleaner.threads")["dynamic"] == "half..double"
+    assert ok_json("config", "explain", "num.network.threads")["default"] == 1
+    assert "kafka-configs.sh" in ok("config", "explain", "share.isolation.level")
+    assert "did you mean group.max.size?" in run("config", "explain", "group.max.sise").stderr
     result = run("config", "explain", "message.format.version")
     assert result.exit_code == 2 and "Kafka 4.0 removed" in result.stderr
 

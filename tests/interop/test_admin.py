@@ -395,6 +395,8 @@ BROKER_DIFFERENCES = {
     "group.consumer.max.session.timeout.ms": "given to klog",
     "group.initial.rebalance.delay.ms": "given to Kafka; klog's default is 100",
     "offsets.retention.check.interval.ms": "an int in klog's table, a long in Kafka",
+    "num.network.threads": "klog's default is 1, and cannot change while it runs",
+    "socket.request.max.bytes": "klog's default is 16 MiB",
     "auto.create.topics.enable": "klog's default is false, so the default is no synonym here",
     "offsets.topic.num.partitions": "given to Kafka; klog's default is 1",
     "transaction.state.log.num.partitions": "given to Kafka; klog's default is 1",

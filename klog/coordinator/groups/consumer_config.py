@@ -15,8 +15,8 @@ GROUP_KEYS = {
     "consumer.heartbeat.interval.ms": "heartbeat_interval_ms",
 }
 GROUP_DOCS = {
-    "consumer.session.timeout.ms": "a member of this group that sends no heartbeat for so long is removed",
-    "consumer.heartbeat.interval.ms": "how often members of this group are asked to send a heartbeat",
+    "consumer.session.timeout.ms": "a member of this group that sends no heartbeat for this long is removed",
+    "consumer.heartbeat.interval.ms": "how often a member of this group sends a heartbeat",
 }
 POLICIES = ("bidirectional", "upgrade", "downgrade", "disabled")
 _CLASSES = {
@@ -35,18 +35,53 @@ class ConsumerGroupConfig(Keyed):
     the assignors is the default one. Raises ValueError or TypeError.
     """
 
-    session_timeout_ms: int = key("group.consumer.session.timeout.ms", 45_000, 1)
-    min_session_timeout_ms: int = key("group.consumer.min.session.timeout.ms", 1, 1)
-    max_session_timeout_ms: int = key("group.consumer.max.session.timeout.ms", INT_MAX, 1)
-    heartbeat_interval_ms: int = key("group.consumer.heartbeat.interval.ms", 5_000, 1)
-    min_heartbeat_interval_ms: int = key("group.consumer.min.heartbeat.interval.ms", 1, 1)
-    max_heartbeat_interval_ms: int = key("group.consumer.max.heartbeat.interval.ms", INT_MAX, 1)
-    max_size: int = key("group.consumer.max.size", INT_MAX, 1)
-    assignment_interval_ms: int = key("group.consumer.assignment.interval.ms", 0, 0)
-    regex_refresh_interval_ms: int = key("group.consumer.regex.refresh.interval.ms", 600_000, 1)
+    session_timeout_ms: int = key(
+        "group.consumer.session.timeout.ms",
+        45_000,
+        1,
+        doc="a member of a consumer group that sends no heartbeat for this long is removed, ms",
+    )
+    min_session_timeout_ms: int = key(
+        "group.consumer.min.session.timeout.ms", 1, 1, doc="lower bound of consumer.session.timeout.ms"
+    )
+    max_session_timeout_ms: int = key(
+        "group.consumer.max.session.timeout.ms", INT_MAX, 1, doc="upper bound of consumer.session.timeout.ms"
+    )
+    heartbeat_interval_ms: int = key(
+        "group.consumer.heartbeat.interval.ms",
+        5_000,
+        1,
+        doc="how often a member of a consumer group sends a heartbeat",
+    )
+    min_heartbeat_interval_ms: int = key(
+        "group.consumer.min.heartbeat.interval.ms", 1, 1, doc="lower bound of consumer.heartbeat.interval.ms"
+    )
+    max_heartbeat_interval_ms: int = key(
+        "group.consumer.max.heartbeat.interval.ms", INT_MAX, 1, doc="upper bound of consumer.heartbeat.interval.ms"
+    )
+    max_size: int = key("group.consumer.max.size", INT_MAX, 1, doc="largest number of members of a consumer group")
+    assignment_interval_ms: int = key(
+        "group.consumer.assignment.interval.ms",
+        0,
+        0,
+        doc="shortest time between two assignments of a consumer group, ms",
+    )
+    regex_refresh_interval_ms: int = key(
+        "group.consumer.regex.refresh.interval.ms",
+        600_000,
+        1,
+        doc="how often the topics that match a member's regular expression are found again, ms",
+    )
     refresh_interval_ms: int = key(None, 1_000, 0)
-    assignors: tuple[str, ...] = key("group.consumer.assignors", ASSIGNOR_NAMES)
-    migration_policy: str = key("group.consumer.migration.policy", "bidirectional")
+    assignors: tuple[str, ...] = key(
+        "group.consumer.assignors", ASSIGNOR_NAMES, doc="assignors, uniform and range; the first one is the default"
+    )
+    migration_policy: str = key(
+        "group.consumer.migration.policy",
+        "bidirectional",
+        doc="whether a group with members may change its protocol: upgrade (classic to consumer), downgrade, "
+        "bidirectional or disabled",
+    )
 
     def __post_init__(self) -> None:
         Keyed.__post_init__(self)

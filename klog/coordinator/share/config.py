@@ -21,13 +21,13 @@ GROUP_KEYS = {
 }
 GROUP_DOCS = {
     "share.auto.offset.reset": "where this share group begins: earliest, latest or by_duration:<ISO 8601>",
-    "share.delivery.count.limit": "a record of this share group is delivered so often at most",
-    "share.heartbeat.interval.ms": "how often members of this share group are asked to send a heartbeat",
+    "share.delivery.count.limit": "largest number of deliveries of a record to this share group",
+    "share.heartbeat.interval.ms": "how often a member of this share group sends a heartbeat",
     "share.isolation.level": "whether this share group gets records of aborted transactions",
-    "share.partition.max.record.locks": "so many records of a partition are in flight at most",
-    "share.record.lock.duration.ms": "a member that has acquired a record has so long to acknowledge it",
+    "share.partition.max.record.locks": "largest number of acquired records of a partition that are not acknowledged",
+    "share.record.lock.duration.ms": "how long a member of this share group may take to acknowledge a record",
     "share.renew.acknowledge.enable": "whether members may ask for more time for a record",
-    "share.session.timeout.ms": "a member of this share group that sends no heartbeat for so long is removed",
+    "share.session.timeout.ms": "a member of this share group that sends no heartbeat for this long is removed",
 }
 ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
 _BOUNDED = {
@@ -50,24 +50,70 @@ class ShareGroupConfig(Keyed):
     refresh_interval_ms: how often heartbeats check for changes of topics. Raises ValueError or TypeError.
     """
 
-    session_timeout_ms: int = key("group.share.session.timeout.ms", 45_000, 1)
-    min_session_timeout_ms: int = key("group.share.min.session.timeout.ms", 1, 1)
-    max_session_timeout_ms: int = key("group.share.max.session.timeout.ms", INT_MAX, 1)
-    heartbeat_interval_ms: int = key("group.share.heartbeat.interval.ms", 5_000, 1)
-    min_heartbeat_interval_ms: int = key("group.share.min.heartbeat.interval.ms", 1, 1)
-    max_heartbeat_interval_ms: int = key("group.share.max.heartbeat.interval.ms", INT_MAX, 1)
-    record_lock_duration_ms: int = key("group.share.record.lock.duration.ms", 30_000, 1)
-    min_record_lock_duration_ms: int = key("group.share.min.record.lock.duration.ms", 1, 1)
-    max_record_lock_duration_ms: int = key("group.share.max.record.lock.duration.ms", INT_MAX, 1)
-    delivery_count_limit: int = key("group.share.delivery.count.limit", 5, 1)
-    min_delivery_count_limit: int = key("group.share.min.delivery.count.limit", 1, 1)
-    max_delivery_count_limit: int = key("group.share.max.delivery.count.limit", 32_767, 1)
-    partition_max_record_locks: int = key("group.share.partition.max.record.locks", 2_000, 1)
-    min_partition_max_record_locks: int = key("group.share.min.partition.max.record.locks", 1, 1)
-    max_partition_max_record_locks: int = key("group.share.max.partition.max.record.locks", 10_000, 1)
-    max_size: int = key("group.share.max.size", 200, 1)
-    max_share_sessions: int = key("group.share.max.share.sessions", 2_000, 1)
-    snapshot_update_records: int = key("share.coordinator.snapshot.update.records.per.snapshot", 500, 0)
+    session_timeout_ms: int = key(
+        "group.share.session.timeout.ms",
+        45_000,
+        1,
+        doc="a member of a share group that sends no heartbeat for this long is removed, ms",
+    )
+    min_session_timeout_ms: int = key(
+        "group.share.min.session.timeout.ms", 1, 1, doc="lower bound of share.session.timeout.ms"
+    )
+    max_session_timeout_ms: int = key(
+        "group.share.max.session.timeout.ms", INT_MAX, 1, doc="upper bound of share.session.timeout.ms"
+    )
+    heartbeat_interval_ms: int = key(
+        "group.share.heartbeat.interval.ms", 5_000, 1, doc="how often a member of a share group sends a heartbeat"
+    )
+    min_heartbeat_interval_ms: int = key(
+        "group.share.min.heartbeat.interval.ms", 1, 1, doc="lower bound of share.heartbeat.interval.ms"
+    )
+    max_heartbeat_interval_ms: int = key(
+        "group.share.max.heartbeat.interval.ms", INT_MAX, 1, doc="upper bound of share.heartbeat.interval.ms"
+    )
+    record_lock_duration_ms: int = key(
+        "group.share.record.lock.duration.ms",
+        30_000,
+        1,
+        doc="how long a member of a share group may take to acknowledge a record, ms",
+    )
+    min_record_lock_duration_ms: int = key(
+        "group.share.min.record.lock.duration.ms", 1, 1, doc="lower bound of share.record.lock.duration.ms"
+    )
+    max_record_lock_duration_ms: int = key(
+        "group.share.max.record.lock.duration.ms", INT_MAX, 1, doc="upper bound of share.record.lock.duration.ms"
+    )
+    delivery_count_limit: int = key(
+        "group.share.delivery.count.limit", 5, 1, doc="largest number of deliveries of a record to a share group"
+    )
+    min_delivery_count_limit: int = key(
+        "group.share.min.delivery.count.limit", 1, 1, doc="lower bound of share.delivery.count.limit"
+    )
+    max_delivery_count_limit: int = key(
+        "group.share.max.delivery.count.limit", 32_767, 1, doc="upper bound of share.delivery.count.limit"
+    )
+    partition_max_record_locks: int = key(
+        "group.share.partition.max.record.locks",
+        2_000,
+        1,
+        doc="largest number of acquired records of a partition that are not acknowledged",
+    )
+    min_partition_max_record_locks: int = key(
+        "group.share.min.partition.max.record.locks", 1, 1, doc="lower bound of share.partition.max.record.locks"
+    )
+    max_partition_max_record_locks: int = key(
+        "group.share.max.partition.max.record.locks", 10_000, 1, doc="upper bound of share.partition.max.record.locks"
+    )
+    max_size: int = key("group.share.max.size", 200, 1, doc="largest number of members of a share group")
+    max_share_sessions: int = key(
+        "group.share.max.share.sessions", 2_000, 1, doc="largest number of share sessions of a broker"
+    )
+    snapshot_update_records: int = key(
+        "share.coordinator.snapshot.update.records.per.snapshot",
+        500,
+        0,
+        doc="updates of a share partition's state between two snapshots of it",
+    )
     refresh_interval_ms: int = key(None, 1_000, 0)
     auto_offset_reset: str = key(None, "latest")
     isolation_level: str = key(None, "read_uncommitted")

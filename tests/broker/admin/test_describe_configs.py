@@ -7,11 +7,13 @@ from typing import Any
 
 import pytest
 
+from klog.broker import Broker
 from klog.broker.settings import BrokerSettings
 from klog.config import BROKER_KEYS, TOPIC_KEYS
 from klog.config.table import SYNONYMS
 from klog.protocol import ApiKey, ErrorCode, messages
 from tests.broker.admin.world import CODES, NODE, World
+from tests.broker.test_costs import DirectClient
 
 TOPIC, BROKER, LOGGER, METRICS, GROUP = 2, 4, 8, 16, 32
 OWN, DYNAMIC, DYNAMIC_DEFAULT, STATIC, DEFAULT, LEVEL = range(1, 7)
@@ -101,6 +103,19 @@ def test_the_source_of_highest_precedence_is_shown_and_all_are_synonyms(tmp_path
         assert seen() == ("8", DYNAMIC, rest)
         world.topics.alter("a", {"retention.ms": 9})
         assert seen() == ("9", OWN, [("retention.ms", "9", OWN), *rest])
+
+
+def test_the_limits_of_the_network_are_those_that_the_broker_uses(tmp_path: Path) -> None:
+    """Not Kafka's defaults, which the table of klog.config has."""
+    names = ["num.network.threads", "socket.request.max.bytes"]
+    resource = Resource(resource_type=BROKER, resource_name="1", configuration_keys=names)
+    for given, threads in (({}, "1"), ({"num.network.threads": 2}, "2")):
+        with Broker(tmp_path, listeners=["127.0.0.1:0"], config=given) as broker:
+            request = messages.DescribeConfigs.Request(resources=[resource])
+            (result,) = DirectClient(broker).call(ApiKey.DESCRIBE_CONFIGS, 4, request).results
+        assert {each.name: each.value for each in result.configs} == dict(
+            zip(names, (threads, str(16 << 20)), strict=True)
+        )
 
 
 def test_each_of_several_brokers_has_its_own_id(tmp_path: Path) -> None:
