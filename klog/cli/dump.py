@@ -297,6 +297,7 @@ _LINES: dict[str, Callable[[dict[str, Any]], str]] = {
     "offset": lambda e: f"{e['topic']} {e['partition']} {e['offset']}",
     "audit": lambda e: to_json(e["content"]),
     "epoch": lambda e: f"epoch: {e['epoch']} startOffset: {e['start_offset']}",
+    "gap": lambda e: f"end: {e['end']} baseOffset: {e['base_offset']}",
     "document": _document,
     "problem": _problem,
 }

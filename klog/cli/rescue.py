@@ -22,7 +22,7 @@ def command(ctx: click.Context, directory: str, to: str, as_json: bool, progress
     """Write every readable batch of a damaged directory into a new log.dir.
 
     DIR is a log.dir or one partition directory, and is only read. Offsets, leader epochs, producers, topic ids and
-    configurations are kept; what cannot be read is a hole in the offsets, and listed with file, position and reason.
+    configurations are kept; what cannot be read is a gap in the offsets, and listed with file, position and reason.
     Exit code 3 means that something is missing.
 
     \b

@@ -15,8 +15,10 @@ entry {"type": "problem", ...}; dump continues after damage. The keys of entries
     snapshot           {"type": "producer", ...}
     checkpoint         {"type": "offset", "topic", "partition", "offset"}
     epochs             {"type": "epoch", "epoch", "start_offset"}
+    gaps               {"type": "gap", "end", "base_offset"}
     audit              {"type": "audit", "content": {...}}
-    partition_metadata, properties, clean_shutdown, topics, quorum_state      {"type": "document", "content": {...}}
+    partition_metadata, properties, clean_shutdown, topics, positions, staged, quorum_state, broker
+                       {"type": "document", "content": {...}}; keys of users are left out
 """
 
 from __future__ import annotations
@@ -38,9 +40,11 @@ from klog.inspect.texts import (
     parse_audit,
     parse_checkpoint,
     parse_epochs,
+    parse_gaps,
     parse_json,
     parse_partition_metadata,
     parse_properties,
+    without_keys,
 )
 from klog.record import RecordBatch
 from klog.values import dataclass, replace
@@ -111,6 +115,10 @@ def _entries(path: str, what: FileName, records: bool, raw: bool) -> Iterator[En
             yield from _small_entries(path, what, read_small(path))
     except CorruptData as error:
         yield problem(error)
+    except PermissionError:
+        if what.kind != "broker":
+            raise
+        yield problem(CorruptData("only its owner may read it", path=path))
 
 
 def problem(error: CorruptData) -> Entry:
@@ -168,6 +176,9 @@ def _small_entries(path: str, what: FileName, data: bytes) -> Iterator[Entry]:
         case "partition_metadata":
             version, topic_id = parse_partition_metadata(data, path)
             yield {"type": "document", "content": {"version": version, "topic_id": topic_id}}
+        case "gaps":
+            for end, base_offset in parse_gaps(data, path):
+                yield {"type": "gap", "end": end, "base_offset": base_offset}
         case "properties":
             yield {"type": "document", "content": parse_properties(data, path)}
         case "audit":
@@ -175,6 +186,8 @@ def _small_entries(path: str, what: FileName, data: bytes) -> Iterator[Entry]:
                 yield {"type": "audit", "content": entry}
         case "clean_shutdown" | "topics" | "positions" | "staged" | "quorum_state":
             yield {"type": "document", "content": parse_json(data, path)}
+        case "broker":
+            yield {"type": "document", "content": without_keys(parse_json(data, path))}
         case "lock":
             yield {"type": "document", "content": data.decode(errors="replace")}
         case _:

@@ -7,9 +7,9 @@ SMALL_BYTES_MAX.
 
     root of a log.dir   meta.properties  *-checkpoint  .kafka_cleanshutdown  .lock  klog-topics.json
                         klog-reader.<name>.json  klog-reader.<name>@<topic>.lock  klog-audit.jsonl
-                        bootstrap.checkpoint
+                        bootstrap.checkpoint  the files of klog.Broker
     partition           <20 digits>.log .index .timeindex .txnindex .snapshot   leader-epoch-checkpoint
-                        partition.metadata
+                        partition.metadata  klog-gaps
     leftover            any of them with the suffix .deleted .cleaned .swap .tmp;  <topic>-<n>.<32 hex>-delete -future
                         -stray
 """
@@ -31,6 +31,7 @@ from klog.log.directory.partition_names import parse_directory_name as partition
 from klog.values import dataclass
 
 __all__ = [
+    "BROKER_FILES",
     "KINDS_BY_NAME",
     "ROOT_CHECKPOINTS",
     "WINDOW",
@@ -56,6 +57,14 @@ _READER_LOCK = re.compile(r"klog-reader\.[a-zA-Z0-9._@-]{1,250}\.lock")
 _STAGED = re.compile(r"klog-(commit|staging|stream)-[a-zA-Z0-9-]{1,120}\.json")
 _MOVED = re.compile(r"(\S+)-(\S+)\.(\S+)-(delete|future|stray)")
 LEFTOVERS = (".deleted", ".cleaned", ".swap")
+# What klog.Broker keeps in its first log.dir, by name: whether only the owner may read it.
+BROKER_FILES = {
+    "klog-producer-ids.json": False,
+    "klog-broker.json": False,
+    "klog-users.json": True,
+    "klog-acls.json": True,
+    "klog-quotas.json": True,
+}
 
 ROOT_CHECKPOINTS = (
     "recovery-point-offset-checkpoint",
@@ -72,11 +81,13 @@ KINDS_BY_NAME = {
     ".kafka_cleanshutdown.aside": "clean_shutdown",
     "klog-topics.json": "topics",
     "klog-audit.jsonl": "audit",
+    "klog-gaps": "gaps",
+    **dict.fromkeys(BROKER_FILES, "broker"),
     "quorum-state": "quorum_state",
     "bootstrap.checkpoint": "log",
     ".lock": "lock",
 }
-_ROOT_FILES = KINDS_BY_NAME.keys() - {"leader-epoch-checkpoint", "partition.metadata", "quorum-state"}
+_ROOT_FILES = KINDS_BY_NAME.keys() - {"leader-epoch-checkpoint", "partition.metadata", "quorum-state", "klog-gaps"}
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,7 +3,8 @@
   L1  every byte of .log belongs to a batch with a valid frame, checksum and records
   L2  offsets rise from batch to batch and across segments, and are in the segment's range
   L3  only compaction may remove offsets: below the cleaner's checkpoint, or in a log with other signs of compaction (a
-      batch with missing records, a delete horizon, three or more gaps: a follower copies its leader's gaps)
+      batch with missing records, a delete horizon, three or more gaps: a follower copies its leader's gaps). Gaps
+      between the segments of a topic without `compact` are lost segments, however many, unless klog-gaps has them
   L4  the checkpoints of the log.dir are not beyond the log end; after a clean stop the recovery point is the log end
   L5  there is no file that a start would delete or rename
 
@@ -28,12 +29,14 @@ from klog.inspect.entries import (
 from klog.inspect.files import FileName, ReadOnlyFile, classify, read_small
 from klog.inspect.index_checks import OffsetIndexCheck, TimeIndexCheck, check_shape
 from klog.inspect.replay import Abort, EpochCheck, ProducerReplay, check_txn_index
-from klog.inspect.texts import parse_epochs, parse_partition_metadata
+from klog.inspect.texts import parse_epochs, parse_gaps, parse_partition_metadata
 from klog.log.directory import gaps
 from klog.report import Kind, Report
+from klog.segment.names import GAPS
 from klog.values import dataclass
 
 GAPS_OF_COMPACTION = 3
+BETWEEN_SEGMENTS = "between segments"
 ALWAYS_COMPACTED = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 
 
@@ -49,7 +52,7 @@ class Facts:
     cleaned_to: int | None = None
     topic_id: str | None = None
     is_topic: bool = False  # in a broker's log.dir or in klog-topics.json: so it must have a partition.metadata
-    compacts: bool = False  # by klog-topics.json; an interrupted cleaning leaves gaps, but no checkpoint
+    compacts: bool | None = None  # by klog-topics.json; an interrupted cleaning leaves gaps, but no checkpoint
 
 
 class PartitionCheck:
@@ -94,6 +97,8 @@ class PartitionCheck:
                     for error in check_batches(file):
                         self._report.add_error(error, self._file(name))
         self._read_snapshots(live)
+        if GAPS in live:
+            self._read_gaps()
         epochs = self._metadata(live, bool(logs))
         seeded = self._seed(min(logs)) if logs else []
         log_start = max(self._facts.log_start or 0, self._facts.deleted_to)
@@ -149,6 +154,13 @@ class PartitionCheck:
             except FileNotFoundError:
                 pass  # removed since the directory was listed
         self._snapshots.sort()
+
+    def _read_gaps(self) -> None:
+        """Report a file that gaps.read() takes for one without gaps."""
+        try:
+            parse_gaps(read_small(self._file(GAPS)), self._file(GAPS))
+        except CorruptData as error:
+            self._report.add_error(error, self._file(GAPS))
 
     def _seed(self, base: int) -> list[ProducerEntry] | None:
         if base == 0:
@@ -237,7 +249,7 @@ class PartitionCheck:
                 offset=base,
             )
         elif (expected, base) not in gaps.read(self._path):
-            self._gap(path, 0, expected, base, "between segments")
+            self._gap(path, 0, expected, base, BETWEEN_SEGMENTS)
 
     def _found(
         self, item: Found, path: str, base: int, epochs: EpochCheck, offsets: OffsetIndexCheck | None,
@@ -393,9 +405,12 @@ class PartitionCheck:
 
     def _check_gaps(self) -> None:
         cleaned_to = self._facts.cleaned_to
-        signs = self._compacted or self._facts.compacts or len(self._gaps) >= GAPS_OF_COMPACTION
+        signs = self._compacted or self._facts.compacts
+        many = len(self._gaps) >= GAPS_OF_COMPACTION
         for path, position, start, stop, what in self._gaps:
-            if signs or (cleaned_to is not None and stop <= cleaned_to):
+            # The engine refuses a gap between segments by the policy alone: several lost segments are no compaction.
+            by_policy = what == BETWEEN_SEGMENTS and self._facts.compacts is False
+            if signs or (many and not by_policy) or (cleaned_to is not None and stop <= cleaned_to):
                 continue
             self._report.add(
                 "gap",

@@ -6,6 +6,7 @@
     meta.properties    Java properties
     .kafka_cleanshutdown  {"version":0,"brokerEpoch":n}, or nothing (before Kafka 3.7)
     klog-audit.jsonl   ({"version":1,"outcome":...} "\n")*
+    klog-gaps          "0\n" count "\n" (end " " base_offset "\n")*                between two segments
 
 The parsers are stricter than the engine, which continues without a checkpoint that it cannot read. Each error has the
 position of its line; ids and counts must be in canonical form, and epochs must rise. What Kafka's reader rejects raises
@@ -22,7 +23,9 @@ import re
 from typing import Any
 
 from klog.errors import CorruptCheckpoint
+from klog.log.directory import versioned
 
+_KEYS = ("secret", "salt", "stored_key", "server_key")  # of klog-users.json
 _INT = re.compile(r"[+-]?[0-9]+", re.ASCII)
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\n|\r)|[^\r\n]+")
 _ID = re.compile(r"[A-Za-z0-9_-]{22}", re.ASCII)
@@ -188,6 +191,33 @@ def parse_json(data: bytes, path: str | None = None) -> Any:
     if not isinstance(value, dict):
         raise CorruptCheckpoint("not a JSON object", path=path, position=0)
     return value
+
+
+def parse_versioned(data: bytes, path: str) -> dict[str, Any]:
+    """Return the document of one of klog's own JSON files, whose checksum must match. Raises CorruptCheckpoint,
+    NewerFormat."""
+    try:
+        return dict(versioned.parse(data, path, 1))
+    except versioned.MALFORMED as error:
+        raise CorruptCheckpoint(f"not a file that klog wrote: {error}", path=path, position=0) from None
+
+
+def without_keys(value: Any) -> Any:
+    """Return a document of klog.Broker without the keys of users."""
+    if not isinstance(value, dict):
+        return value
+    return {
+        name: "(hidden)" if name in _KEYS and isinstance(each, str) else without_keys(each)
+        for name, each in value.items()
+    }
+
+
+def parse_gaps(data: bytes, path: str | None = None) -> list[tuple[int, int]]:
+    """Return [(end of a segment, base offset of the next one)] of klog-gaps."""
+    return [
+        (_number(end, 64, "offset", path, position), _number(base, 64, "offset", path, position))
+        for position, (end, base) in _entries(data, path, 2)
+    ]
 
 
 def parse_audit(data: bytes, path: str | None = None) -> list[dict[str, Any]]:

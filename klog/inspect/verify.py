@@ -3,7 +3,7 @@
 Takes a log.dir or one partition directory. The invariants, by name: partition_check (L), index_checks (I, T), replay
 (E, X, P); here those of the files at the root:
 
-  R1  the checkpoints, meta.properties, klog-topics.json, klog-audit.jsonl and the clean-shutdown marker can be parsed
+  R1  the checkpoints, meta.properties, klog's own files and the clean-shutdown marker can be parsed
   R2  a checkpoint has only partitions that are in the log.dir
   R3  a sub-directory is a partition's (Kafka refuses to start with any other)
 
@@ -35,6 +35,7 @@ from klog.disk import check_directory, is_directory
 from klog.errors import CorruptData, InvalidConfig, NewerFormat
 from klog.inspect.batches import Examined, check_batches
 from klog.inspect.files import (
+    BROKER_FILES,
     ROOT_CHECKPOINTS,
     FileName,
     ReadOnlyFile,
@@ -46,7 +47,7 @@ from klog.inspect.files import (
     read_small,
 )
 from klog.inspect.partition_check import Facts, PartitionCheck
-from klog.inspect.texts import parse_audit, parse_checkpoint, parse_clean_shutdown, parse_properties
+from klog.inspect.texts import parse_audit, parse_checkpoint, parse_clean_shutdown, parse_properties, parse_versioned
 from klog.log.core import LogCore
 from klog.log.directory import reader_positions
 from klog.log.directory.checkpoint import encode_uuid
@@ -206,6 +207,11 @@ class _Root:
         self._staged(names)
         if "klog-audit.jsonl" in names:
             self._parse("klog-audit.jsonl", parse_audit)
+        for name in sorted(names & BROKER_FILES.keys()):
+            if BROKER_FILES[name] and not os.access(os.path.join(path, name), os.R_OK):
+                report.note(os.path.join(path, name), "only its owner may read it, so it was not checked")
+            else:
+                self._parse(name, parse_versioned)
         self._is_brokers = "meta.properties" in names
 
     def _parse(self, name: str, parser: Any) -> Any:
@@ -260,7 +266,7 @@ class _Root:
             cleaned_to=None if cleaner is None else cleaner.get(key, 0),
             topic_id=self._topic_ids.get(key[0]),
             is_topic=self._is_brokers or key[0] in self._topic_ids,
-            compacts=key[0] in self._compacted,
+            compacts=key[0] in self._compacted if key[0] in self._topic_ids else None,
         )
 
 

@@ -6,8 +6,8 @@
   G4  what is missing is reported with file, position and reason. Damage without missing offsets is reported, too,
       and so is each small file that is needed and cannot be read. An error of the target is raised
 
-Topic ids, configurations (klog-topics.json), positions of named readers, meta.properties, and snapshots of the metadata
-log are copied if they can be read. Messages of magic 0 and 1 are reported and left out.
+Topic ids, configurations (klog-topics.json), positions of named readers, the files of klog.Broker, meta.properties, and
+snapshots of the metadata log are copied if they can be read. Messages of magic 0 and 1 are reported and left out.
 """
 
 from __future__ import annotations
@@ -20,14 +20,14 @@ from typing import Any
 from klog import arguments
 from klog.clock import Clock, SystemClock
 from klog.disk import Files, RealFiles, check_directory, exists, make_directories
-from klog.errors import CorruptCheckpoint, CorruptData, KlogError, NewerFormat, TopicExists
+from klog.errors import CorruptData, KlogError, NewerFormat, TopicExists
 from klog.inspect.batches import check_batches
-from klog.inspect.files import ReadOnlyFile, classify, is_partition_directory, read_small
+from klog.inspect.files import BROKER_FILES, ReadOnlyFile, classify, is_partition_directory, read_small
 from klog.inspect.partition_files import Located, bases, partitions, segment_path
-from klog.inspect.texts import parse_checkpoint, parse_partition_metadata, parse_properties
+from klog.inspect.texts import parse_checkpoint, parse_partition_metadata, parse_properties, parse_versioned
 from klog.inspect.verify import verify
 from klog.log import Log
-from klog.log.directory import checkpoint, versioned
+from klog.log.directory import checkpoint
 from klog.progress import Event, Progress
 from klog.repairing.sound_batches import Batch, Damage, Segment, drop_early_epochs, drop_late_epochs, read_segment
 
@@ -102,7 +102,7 @@ def _copy_small_files(files: Files, log_dir: str, target: str) -> tuple[list[str
             missing.append(str(error))
         else:
             if data is not None:
-                files.replace(os.path.join(target, name), data)
+                files.replace(os.path.join(target, name), data, private=BROKER_FILES.get(name, False))
                 copied.append(name)
     return copied, missing
 
@@ -114,12 +114,8 @@ def _small(log_dir: str, name: str) -> bytes | None:
     kind = classify(name)
     if kind.leftover is not None:
         return None
-    if kind.kind in ("topics", "positions"):
-        data = read_small(path)
-        try:
-            versioned.parse(data, path, 1)
-        except versioned.MALFORMED as error:
-            raise CorruptCheckpoint(f"not a file of klog's: {error}", path=path) from error
+    if kind.kind in ("topics", "positions", "broker"):
+        parse_versioned(data := read_small(path), path)
         return data
     if kind.kind == "properties":
         parse_properties(data := read_small(path), path)

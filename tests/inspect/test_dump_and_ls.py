@@ -9,7 +9,10 @@ from typing import Any
 
 import pytest
 
+import klog
 from klog.inspect import dump, ls
+from klog.record import encode
+from klog.security import Users
 from tests.support import golden
 
 KINDS = {"create": "create_time", "append": "log_append_time"}
@@ -104,6 +107,26 @@ def test_every_kind_of_file_has_its_entries(tmp_path: Path) -> None:
         "partition_metadata": {"document"},
     }
     assert golden.file_tree(directory) == before
+
+
+def test_the_files_of_a_broker_are_shown_without_keys(tmp_path: Path) -> None:
+    Users(str(tmp_path)).set_password("secret", "SCRAM-SHA-256", "correct horse")
+    stored = json.loads((tmp_path / "klog-users.json").read_text())
+    (file,) = dump(tmp_path)
+    (entry,) = file.entries
+    shown = entry["content"]["users"]["secret"]["SCRAM-SHA-256"]
+    assert (file.kind, entry["type"], shown["iterations"]) == ("broker", "document", 4096)
+    credential = stored["users"]["secret"]["SCRAM-SHA-256"]
+    for key in (stored["secret"], credential["salt"], credential["stored_key"], credential["server_key"]):
+        assert key not in json.dumps(entry)
+
+
+def test_intended_gaps_are_shown(tmp_path: Path) -> None:
+    with klog.Log.open(tmp_path / "t-0") as log:
+        log.append_batches(encode([(b"k", b"v")]), origin="replication")
+        log.roll(expected_next_offset=5)
+    (gap,) = [entry for file in dump(tmp_path / "t-0") if file.kind == "gaps" for entry in file.entries]
+    assert gap == {"type": "gap", "end": 1, "base_offset": 5}
 
 
 def test_txn_index_entries_match_the_manifest() -> None:

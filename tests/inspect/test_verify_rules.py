@@ -137,6 +137,20 @@ def test_a_missing_segment_is_a_gap(data: Path) -> None:
     assert _kinds(data) == ["gap"]
 
 
+def test_many_missing_segments_are_gaps_if_the_policy_is_known(data: Path) -> None:
+    """A broker's directory does not store the policy: there, so many gaps are signs of compaction."""
+    with klog.open(data) as logs:
+        _fill(logs)
+    found = sorted((data / "t-0").glob("*.log"))
+    assert len(found) > 7
+    for log in (found[1], found[3], found[5]):
+        for path in (data / "t-0").glob(f"{log.stem}.*"):
+            path.unlink()
+    assert _kinds(data) == ["gap"] * 3
+    (data / "klog-topics.json").unlink()
+    assert _kinds(data) == []
+
+
 def test_gaps_of_an_interrupted_first_cleaning(tmp_path: Path) -> None:
     """The cleaner has written no checkpoint yet, but klog-topics.json has cleanup.policy=compact."""
     with klog.open(tmp_path, create=True) as logs:

@@ -13,6 +13,7 @@ import klog
 from klog.inspect import diff, verify
 from klog.record import decode
 from klog.repairing import rescue
+from klog.security import Users
 from tests.cli.test_verbs import ok, run
 from tests.support.golden import HOME
 from tests.support.logs import tree
@@ -158,6 +159,18 @@ def test_a_batch_with_a_wrong_offset_or_epoch_hides_no_others(data: Path, tmp_pa
         (80, 89, "a batch outside the offsets of its segment, which begin at 60"),
     ]
     assert entry["records"] == 60
+
+
+def test_the_files_of_a_broker_are_kept(data: Path, tmp_path: Path) -> None:
+    Users(str(data)).set_password("ann", "SCRAM-SHA-256", "secret")
+    assert verify(data).problems == [] and "klog-users.json" in rescue(data, tmp_path / "new")["files"]
+    assert (tmp_path / "new" / "klog-users.json").stat().st_mode & 0o777 == 0o600
+    assert Users(str(tmp_path / "new")).names() == ["ann"]
+    path = data / "klog-users.json"
+    path.write_bytes(path.read_bytes().replace(b"4096", b"4097"))
+    assert [problem.path for problem in verify(data).problems] == [str(path)]
+    (missing,) = rescue(data, tmp_path / "again")["missing_files"]
+    assert str(path) in missing and "checksum" in missing
 
 
 def test_small_files_that_cannot_be_read_are_reported(data: Path, tmp_path: Path) -> None:
