@@ -9,9 +9,9 @@
         for record in log.read():
             print(record.offset, record.key, record.value)
 
-The files are Kafka's own. Packages, each using those before it: codec, protocol, record, disk, network, segment, log,
-cleaner, manager; for Kafka's clients security, coordinator, broker, handover, testing; and metrics, internal_topics,
-inspect, repairing, importing, exporting, polars, duckdb, spark, trial, demo, cli.
+The files are Kafka's own. Packages: codec, record, disk, segment, log, cleaner, manager; for Kafka's clients protocol,
+network, security, coordinator, broker, handover, testing; and internal_topics, decode, health, metrics, inspect,
+repairing, trial, tuning, importing, exporting, polars, duckdb, spark, demo, cli.
 """
 
 from __future__ import annotations
@@ -58,6 +58,7 @@ if TYPE_CHECKING:
         security,
         spark,
         testing,
+        trial,
         tuning,
     )
     from klog.broker import Broker
@@ -176,6 +177,7 @@ _MODULES = (
     "security",
     "spark",
     "testing",
+    "trial",
     "tuning",
 )
 

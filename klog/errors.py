@@ -416,7 +416,7 @@ class PeerGone(KlogError, ConnectionError):
 
     def __init__(self, number: int, sent: int) -> None:
         self.sent = sent
-        super().__init__(number, f"{os.strerror(number)}: the peer is gone, {sent} bytes had been sent")
+        super().__init__(number, f"{os.strerror(number)}: the peer is gone, {sent} bytes had been sent; connect again")
 
     def __reduce__(self) -> tuple[object, ...]:
         return type(self), (self.errno, self.sent)

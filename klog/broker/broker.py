@@ -53,10 +53,11 @@ class Broker:
     """Serves a log directory to clients of Kafka. Any thread. Use it in a `with` statement, or call start() and stop().
 
     path: a log.dir, or a list of them; it is created if it does not exist. listeners: `host:port`, `NAME://host:port`
-    or klog.network.Listener objects; port 0 lets the kernel choose. Without TLS and authentication everybody who
-    reaches a listener reads and writes all topics: the default listens on this machine alone. config: Kafka's
-    broker-level properties. durability, clock: as for klog.open. brokers: the number of brokers as which clients see
-    this process, for tests of clients; the others have the ids and ports after those of the first (klog.broker.nodes).
+    or klog.network.Listener objects; port 0 lets the kernel choose. Without TLS and authentication every client
+    that reaches a listener reads and writes all topics: the default one accepts connections from this machine only.
+    config: Kafka's broker-level properties (docs/configuration.md). durability, clock: as for klog.open. brokers: the
+    number of brokers as which clients see this process, for tests of clients; the others have the ids and ports after
+    those of the first (klog.broker.nodes).
     release: a release of Kafka that this broker imitates, for the same tests. gates: see klog.broker.dispatch.
 
     Raises InvalidConfig, ValueError; start() raises what klog.open raises, and OSError for an address in use.

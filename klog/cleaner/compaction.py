@@ -137,7 +137,8 @@ def check_policy(log: LogCore) -> None:
     if not log.config.compacts:
         raise PolicyViolation(
             f"{log.name} has cleanup.policy={','.join(log.config.cleanup_policy)}, without compact: compaction would "
-            f"delete every record but the last one of each key, and all without a key"
+            f"delete every record but the last one of each key, and all without a key; if that is wanted, set the "
+            f"policy by logs.alter_topic or Log.open(path, config={{...}})"
         )
 
 

@@ -47,7 +47,8 @@ def split_overflowed(log: LogCore, segment: Segment) -> None:
     size = segment.size
     if is_flipped(segment):
         raise CorruptBatch(
-            "the last batch ends beyond what its segment can hold, and its offset is one bit away from a valid one",
+            "the last batch ends beyond what its segment can hold, and its offset is one bit away from a valid one: "
+            "close the log, `klog repair` restores it",
             path=segment.path,
             kind="offset_order",
         )

@@ -19,7 +19,12 @@ from klog.cli.quick import DEFAULTS, DURABILITIES, arguments_of
 @click.option(
     "--listener", "listeners", metavar="[NAME://]HOST:PORT", multiple=True, help="Instead of --host and --port."
 )
-@click.option("--properties", metavar="FILE", type=click.Path(exists=True, dir_okay=False), help="A server.properties.")
+@click.option(
+    "--properties",
+    metavar="FILE",
+    type=click.Path(exists=True, dir_okay=False),
+    help="A server.properties; DIR and --listener replace its log.dirs and listeners.",
+)
 @click.option("--config", metavar="K=V", multiple=True, help="A broker-level property of Kafka.")
 @click.option(
     "--durability",
@@ -39,10 +44,11 @@ from klog.cli.quick import DEFAULTS, DURABILITIES, arguments_of
 def command(as_json: bool, **options: Any) -> None:
     """Serve a log directory to Kafka clients, until Ctrl-C or SIGTERM.
 
-    DIR is a log.dir of klog, or of a stopped broker; it is created if it does not exist. Without DIR the broker is for
-    tests: it serves a temporary directory, creates topics when a client asks for one, and removes everything at its
-    end. It listens on this machine alone unless told otherwise: without TLS and authentication everybody who reaches it
-    reads and writes all topics. With --json it prints one line once clients can connect.
+    DIR is a log.dir of klog, created if it does not exist, or that of a stopped broker after klog handover --adopt.
+    Without DIR the broker is for tests: it serves a temporary directory, creates topics when a client asks for one, and
+    removes everything at its end. By default it accepts connections from this machine only: without TLS and
+    authentication every client that reaches it reads and writes all topics. With --json it prints one line once clients
+    can connect.
 
     \b
     klog broker data --port 9092

@@ -49,7 +49,7 @@ def command(ctx: click.Context, directories: tuple[str, ...], interval: float, o
 
     DIR is a log.dir of klog or of a broker; nothing in it is changed, and no data is read but that of
     __consumer_offsets. The busiest partitions come first; on a terminal as many as fit, and columns as its width
-    allows. READER is the named reader of klog, or Kafka's group, that is furthest behind, LAG the number of records. A
+    allows. READER is the named reader of klog, or Kafka's group, with the largest lag, LAG the number of records. A
     disk's utilisation is the share of time in which it works, its queue the mean number of requests, of all processes.
     With --json each interval is one line. Ctrl-C ends it, with exit code 0.
 

@@ -106,7 +106,7 @@ def delete(log: LogCore) -> None:
     """Delete the log with its directory, and close it. Raises StorageOffline if that fails."""
     with without_cleaning(log), log.lock:
         if log.read_only:
-            raise ReadOnly(f"{log.name} was opened with read_only=True")
+            raise ReadOnly(f"{log.name} was opened with read_only=True: open it for writing")
         log.lock.begins(log, "a deletion")
         try:
             log.health.close()

@@ -113,9 +113,10 @@ class Log:
         """Open one partition directory, `<topic>-<n>`, without a manager; for writing it is created if missing.
 
         Arguments that are None come from the checkpoints and the clean-shutdown marker of the parent directory: no
-        marker means an unclean shutdown, no checkpoint means 0. recovery: as in klog.open. durability="interval"
-        flushes during an append after flush.ms: without a manager there is no thread. Raises AlreadyLocked, CorruptLog,
-        InvalidConfig, UnknownTopicOrPartition.
+        marker means an unclean shutdown, no checkpoint means 0. config: a LogConfig, or a dict that may also have
+        broker-level keys. recovery, read_only, clock: as in klog.open. durability="interval" flushes during an append
+        after flush.ms: without a manager there is no thread. files: the disk, for tests of klog. Raises AlreadyLocked,
+        CorruptLog, InvalidConfig, UnknownTopicOrPartition.
         """
         from klog.log.standalone import open_standalone
 

@@ -108,7 +108,10 @@ class TopicCatalog:
             return found[0]
         if self._directories.offline and partition in self.topics().get(topic, ()):
             gone = ", ".join(self._directories.offline)
-            raise StorageOffline(f"{topic}-{partition} is in none of the online directories; offline: {gone}")
+            raise StorageOffline(
+                f"{topic}-{partition} is in none of the online directories; offline: {gone}. Repair or mount "
+                "the disk, then close and open the directories again"
+            )
         raise self.unknown(topic, partition)
 
     def entry(self, topic: str) -> TopicEntry | None:

@@ -98,7 +98,7 @@ def open_directory(
     batches after it; readers raise CorruptBatch at the bad one, and can go on at its next_offset. durability: "os"
     (Kafka's default: appends survive the death of the process), "interval" (records are on disk within about a second:
     flush.ms=1000, unless the configuration sets flush.ms or flush.messages) or "sync" (append returns once the records
-    are on disk).
+    are on disk). clock: the source of time, such as a klog.clock.ManualClock. files: the disk, for tests of klog.
 
     Raises AlreadyLocked, FileNotFoundError, NotALogDirectory, InvalidConfig. Of several directories, those that cannot
     be used are only offline, unless none is left: StorageOffline.

@@ -54,17 +54,18 @@ class TestBroker:
     """A broker for tests. Use it in a `with` statement, or call start() and stop(). Any thread.
 
     topics: names, or a mapping of a name to its number of partitions or to the arguments of create_topic. config:
-    broker-level properties. directory: a log.dir, which is kept; None: a new one in memory, which is removed. copy_of:
-    a log.dir, of klog or Kafka, whose copy is served. clock: a klog.clock.ManualClock moves retention, compaction,
-    sessions of groups and transactions only when the test advances it; requests wait in real time, and records of any
-    time are taken. listeners: as for klog.Broker, by default one free port of this machine. durability: as for
-    klog.open. brokers: how many brokers clients see, each with a port of its own; they share partitions, groups and
-    transactions. tls: encrypt, with a certificate that is made for the test. sasl: users with their passwords;
-    mechanism: SCRAM-SHA-256, SCRAM-SHA-512 or PLAIN. client_config() has what clients need for both. as_version: pass
-    for a broker of Kafka 2.8, 3.0, 3.9, 4.0, 4.1 or 4.3, which has older versions of requests. api_versions: the newest
-    version of some APIs, such as {"fetch": 11}, None for one that is missing. record: a new file that
-    gets all requests, for klog.testing.replay, once the broker is stopped. control: serve klog.testing.control on
-    control_url; control_port: 0 for a free one.
+    broker-level properties; topics are created when a client asks for one, and nothing is compacted in the
+    background, unless it sets auto.create.topics.enable and log.cleaner.threads. directory: a log.dir, which is
+    kept; None: a new one in memory, which is removed. copy_of: a log.dir, of klog or Kafka, whose copy is served.
+    clock: a klog.clock.ManualClock moves retention, sessions of groups and transactions only when the test advances
+    it; requests wait in real time, and records of any time are taken. listeners: as for klog.Broker, by default one
+    free port of this machine. durability: as for klog.open. brokers: how many brokers clients see, each with a port
+    of its own; they share partitions, groups and transactions. tls: encrypt, with a certificate that is made for
+    the test. sasl: users with their passwords; mechanism: SCRAM-SHA-256, SCRAM-SHA-512 or PLAIN. client_config()
+    has what clients need for both. as_version: pass for a broker of Kafka 2.8, 3.0, 3.9, 4.0, 4.1 or 4.3, which has
+    older versions of requests. api_versions: the newest version of some APIs, such as {"fetch": 11}, None for one
+    that is missing. record: a new file that gets all requests, for klog.testing.replay, once the broker is stopped.
+    control: serve klog.testing.control on control_url; control_port: 0 for a free one.
 
     An exception that leaves the `with` statement gets a note with the newest records of all topics, and the faults.
 

@@ -110,10 +110,14 @@ def _check_header(path: str | os.PathLike[str], line: bytes) -> None:
         version = arguments.whole(_HEADER, _object(line)[_HEADER], 1)
     except (ValueError, TypeError, KeyError):
         raise CorruptData(
-            "no file of recorded requests: its first line is another one", path=path, position=0
+            "no file of recorded requests: its first line is another one; name a file that record= has written",
+            path=path,
+            position=0,
         ) from None
     if version > VERSION:
-        raise NewerFormat(f"{os.fspath(path)}: version {version} of recorded requests; this klog knows {VERSION}")
+        raise NewerFormat(
+            f"{os.fspath(path)}: version {version} of recorded requests; this klog knows {VERSION}: upgrade klog"
+        )
 
 
 def _parsed(path: str | os.PathLike[str], position: int, line: bytes) -> Recorded:

@@ -10,3 +10,7 @@ from klog.trial.records import try_log
 from klog.trial.report import Advice, Report, Result
 
 __all__ = ["Advice", "Report", "Result", "recommend", "try_disk", "try_log"]
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

@@ -266,7 +266,8 @@ def delete_records(log: LogCore, before: int) -> int:
         log.check_idle("a deletion")
         if "delete" not in log.config.cleanup_policy:
             raise PolicyViolation(
-                f"{log.name} has cleanup.policy={','.join(log.config.cleanup_policy)}, without delete"
+                f"{log.name} has cleanup.policy={','.join(log.config.cleanup_policy)}, without delete: set "
+                "cleanup.policy=compact,delete, or delete single keys by tombstones"
             )
         bound = log.high_watermark
         offset = bound if before == -1 else before
