@@ -200,7 +200,7 @@ class Fetch:
         return results, total, urgent
 
     def has(self, request: Any, pairs: list[tuple[FetchedPartition, Any]], min_bytes: int) -> bool:
-        """Can consumers have so many bytes of partitions, of which these results have fewer? A result ends before the
+        """Can consumers have this many bytes of partitions, of which these results have fewer? A result ends before the
         batch that does not fit, and with its segment: an older segment is enough. Kafka: DelayedFetch.tryComplete."""
         isolation, available = _isolation(request), 0
         for asked, result in pairs:
@@ -223,7 +223,7 @@ class Fetch:
         self._sessions.close(session.number)
 
     def throttle(self, context: RequestContext, size: int) -> int:
-        """How long the client has to wait after a response of so many bytes, in ms."""
+        """How long the client has to wait after a response of this many bytes, in ms."""
         return 0 if self._throttle is None else self._throttle(context, size)
 
 

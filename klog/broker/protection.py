@@ -103,11 +103,11 @@ class Protection:
     # ---- quotas ------------------------------------------------------------------------------------------------------
 
     def throttle_produced(self, context: RequestContext, size: int) -> int:
-        """How long a client waits after producing so many bytes, in ms."""
+        """How long a client waits after producing this many bytes, in ms."""
         return 0 if self._quotas.made is None else self._throttle(context, "producer_byte_rate", size)
 
     def throttle_fetched(self, context: RequestContext, size: int) -> int:
-        """How long a client waits before it may fetch so many bytes, in ms. If it has to wait, the bytes do not count,
+        """How long a client waits before it may fetch this many bytes, in ms. If it waits, the bytes do not count,
         because it does not get them."""
         if self._quotas.made is None:
             return 0
@@ -127,7 +127,7 @@ class Protection:
         return 0 if self._quotas.made is None else self._throttle(context, "request_percentage", seconds)
 
     def throttle_changed(self, context: RequestContext, mutations: int, *, strict: bool) -> int:
-        """How long a client waits after creating or deleting so many partitions, in ms. strict: it waits before."""
+        """How long a client waits after creating or deleting this many partitions, in ms. strict: it waits before."""
         if self._quotas.made is None:
             return 0
         return self._quotas.made.mutation_throttle_ms(_user(context), context.client_id, mutations, strict=strict)

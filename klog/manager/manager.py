@@ -750,7 +750,7 @@ class LogManager:
         One reader at a time may have a name in a topic, or in one `partition` of it. group: share the topic's
         partitions with the other readers of this group, in any process; the positions are then the group's, and `name`
         only names the member. start: a position, or {partition: position}; partitions that it leaves out begin at
-        "earliest". commit_every: commit after so many records, when the next one is asked for, and at the
+        "earliest". commit_every: commit after this many records, when the next one is asked for, and at the
         end of an iteration. missing: what to do if the records at its position were deleted or truncated: "error"
         raises OffsetOutOfRange while reading, "earliest" and "latest" go on there. missing_topic: "wait" accepts a
         topic that does not exist yet: there are no records until it does. decode, on_bad, dead_letter: of decoded() and

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def partition_for(key: Buffer, partitions: int) -> int:
-    """Return the partition that a key belongs to in a topic of so many partitions, as LogManager.append and Kafka's
+    """Return the partition that a key belongs to in a topic of this many partitions, as LogManager.append and Kafka's
     producers choose it. Raises TypeError, also for None: records without a key have no partition of their own.
 
     Kafka: BuiltInPartitioner.partitionForKey.

@@ -140,7 +140,7 @@ class _Source:
         self, columns: Sequence[str] | None, predicate: pl.Expr | None, rows: int | None, batch_rows: int | None
     ) -> Iterator[pl.DataFrame]:
         """Yield the frames of one query; Polars calls this. columns: those of the result and of the filter; None: all.
-        rows: at most so many before the filter; None: no limit."""
+        rows: at most this many before the filter; None: no limit."""
         shape = _Shape(self.topic, columns or self.columns)
         bounds = Bounds() if predicate is None or rows is not None else bounds_of(predicate)
         with klog.open(self.paths, read_only=True) as logs:

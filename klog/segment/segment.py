@@ -76,7 +76,7 @@ class FoundByTime(NamedTuple):
 
 
 def index_bytes_needed(size: int, interval: int) -> int:
-    """The maximal size of each index of a segment of so many bytes, with index.interval.bytes=interval."""
+    """The maximal size of each index of a segment of this many bytes, with index.interval.bytes=interval."""
     return (size // max(interval, BATCH_HEADER) + 2) * TIME_ENTRY
 
 

@@ -4,7 +4,7 @@ pyspark.
     every value is text; keys are case-insensitive (Spark lower-cases them)
     startingOffsets    := earliest | BACK | JSON           endingOffsets   := latest | BACK | JSON
     JSON               := {"topic": {"partition": offset | BACK, ...}, ...}      offset −2 earliest, −1 latest
-    BACK               := "-100", text: so many offsets before the end; "-1" and "-2" are no exceptions
+    BACK               := "-100", text: this many offsets before the end; also "-1" and "-2"
     startingTimestamp  := TIME                             endingTimestamp := TIME
     …OffsetsByTimestamp:= {"topic": {"partition": TIME, ...}, ...}
     TIME, AGO, SIZE    as in values.py
@@ -335,7 +335,7 @@ def _offset_bounds(value: str, option: str, latest_too: bool) -> Bounds:
     example = '{"topicA":{"0":23,"1":-2},"topicB":{"0":0,"1":"-100"}}'
     if not word.startswith("{"):
         raise ValueError(
-            f"option '{option}' must be '{allowed}', '-100' for so many offsets before the end, or JSON like "
+            f"option '{option}' must be '{allowed}', '-100' for 100 offsets before the end, or JSON like "
             f"{example}, not {value!r}"
         )
     bounds = {
@@ -359,7 +359,7 @@ def _offset_bound(offset: Any, pair: TopicPartition, option: str, example: str, 
     if named != _default(option) and not latest_too:
         raise ValueError(
             f"option '{option}' for {pair} can't be {offset} ({named.kind}) in a batch query: no record would be read; "
-            f'"{offset}", with quotes, is so many offsets before the end'
+            f'"{offset}", with quotes, counts back from the end'
         )
     return named
 

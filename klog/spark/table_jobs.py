@@ -37,7 +37,7 @@ class Jobs(Protocol):
         """Write the pieces of each task."""
 
     def merge(self, bins: Sequence[Bin], buckets: Sequence[Bucket], place: Place, tasks: int) -> list[Merged]:
-        """Merge the rows of the ranges into their buckets, in about so many tasks."""
+        """Merge the rows of the ranges into their buckets, in about this many tasks."""
 
 
 def write_pieces(read: Read, pieces: Iterable[Piece], place: Place) -> Iterator[DataFile]:

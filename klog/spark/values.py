@@ -4,7 +4,7 @@ Each function takes the text and the option's name, and raises ValueError with t
 instead.
 
     TIME     := milliseconds since 1970 | ISO-8601 of a date and a time of day with its zone, or of a date | AGO | "now"
-    AGO      := "-10m": so long before the query is planned; units ms, s, m, h, d, w
+    AGO      := "-10m": 10 minutes before the query is planned; units ms, s, m, h, d, w
     SIZE     := bytes | number and unit k, m, g, t, powers of 1024 as in Spark: "64m"
 """
 

@@ -346,7 +346,7 @@ class TestBroker:
     def wait_group(
         self, group: str, state: str = "Stable", *, members: int | None = None, timeout: float = 10.0
     ) -> GroupUnderTest:
-        """Wait until a group has a state, by Kafka's name of it, and so many members. Returns the group. Raises
+        """Wait until a group has a state, by Kafka's name of it, and this many members. Returns the group. Raises
         TimeoutError."""
         return self.group(group).wait(state, members=members, timeout=timeout)
 
@@ -394,7 +394,7 @@ class TestBroker:
         half        half of the response is sent before the connection is closed
         drop        there is no response
         kill        the broker is killed "before" or "after" the request is handled, without a response, until start()
-        tear        the same after a Produce, and the logs that it wrote lose so many bytes at their end
+        tear        the same after a Produce, and the logs that it wrote lose this many bytes at their end
         restart_ms  after kill or tear the broker starts again by itself
 
         Of several faults that concern a request the oldest one counts. Raises ValueError, TypeError.

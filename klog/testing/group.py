@@ -56,7 +56,7 @@ class GroupUnderTest:
         return lag
 
     def wait(self, state: str = "Stable", *, members: int | None = None, timeout: float = 10.0) -> GroupUnderTest:
-        """Wait until the group has this state, and so many members. Returns the group. Raises TimeoutError."""
+        """Wait until the group has this state, and this many members. Returns the group. Raises TimeoutError."""
         arguments.chosen("state", state, _STATES)
         if members is not None:
             arguments.whole("members", members, 0)

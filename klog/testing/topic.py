@@ -61,7 +61,7 @@ class TopicUnderTest:
             self._broker.check(self.name, number)
 
     def wait(self, count: int, timeout: float = 10.0) -> list[Record]:
-        """Wait until the topic has at least so many records, and return them. Raises TimeoutError."""
+        """Wait until the topic has at least this many records, and return them. Raises TimeoutError."""
         found: list[Record] = []
 
         def is_there() -> bool:

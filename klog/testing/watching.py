@@ -97,7 +97,7 @@ class Watch:
             self._left = 0
 
     def wait(self, hits: int = 1, timeout: float = 10.0) -> None:
-        """Wait until it has matched so many requests. Raises TimeoutError."""
+        """Wait until it has matched this many requests. Raises TimeoutError."""
         with self._changed:
             if not self._changed.wait_for(lambda: self.hits >= hits, timeout):
                 raise TimeoutError(f"{self!r}: {hits} hits expected within {timeout} s")

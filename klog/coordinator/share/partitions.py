@@ -167,7 +167,7 @@ class SharePartitions:
         exact: bool,
         min_one: bool,
     ) -> Found:
-        """Give a member what is available. batch_size: neighbours in the result are joined up to so many records.
+        """Give a member what is available. batch_size: neighbours in the result are joined up to this many records.
         exact: never more than max_records. min_one: also a batch that is larger than max_bytes. Raises Refused, and
         what Log.fetch raises."""
         config = self._config(key.group_id)

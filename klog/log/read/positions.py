@@ -1,6 +1,6 @@
 """Positions as users write them: an offset, "earliest", "latest", or a time.
 
-    time := aware datetime | date: 0:00 in UTC | "now" | "-3h": so long ago, in ms, s, m, h, d, w
+    time := aware datetime | date: 0:00 in UTC | "now" | "-3h": 3 hours ago; ms, s, m, h, d, w
           | ISO text of a date | ISO text of a date and a time of day with its zone
 
 A time of day without a zone is refused, as text and as a datetime: it would mean one moment here and another in UTC.

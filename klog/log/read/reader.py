@@ -229,7 +229,7 @@ class LogReader(tables.Tabular):
 
 
 def fields_of(partitions: int) -> tuple[str, ...]:
-    """The columns of a range of so many partitions, unless others are requested."""
+    """The columns of a range of this many partitions, unless others are requested."""
     return record_package.FIELDS if partitions == 1 else record_package.FIELDS + record_package.ORIGIN_FIELDS
 
 
