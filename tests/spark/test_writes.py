@@ -114,10 +114,12 @@ def test_a_wrong_option_is_an_error_that_names_it(spark: SparkSession, tmp_path:
 
 
 def feed(source: Path, first: int, count: int) -> None:
-    """Write a file of rows, and rename it into the source directory of a stream."""
+    """Write a file of rows, and rename it into the source directory of a stream. Spark reads files in the order of their
+    times, in ms."""
     source.mkdir(exist_ok=True)
     temporary = source.parent / "new.json"
     temporary.write_text("".join(json.dumps({"value": str(n)}) + "\n" for n in range(first, first + count)))
+    os.utime(temporary, (1_700_000_000 + first,) * 2)
     temporary.rename(source / f"{first:06d}.json")
 
 
