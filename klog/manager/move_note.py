@@ -56,7 +56,7 @@ def read(path: str) -> MoveNote | None:
     try:
         document = versioned.parse(read_whole(note), note, VERSION)
         key = str(document["topic"]), int(document["partition"])
-        return MoveNote(key, str(document["from"]), document["ready"] is True, int(document["end"]))
+        return MoveNote(key, str(document["from"]), document["ready"] is True, int(document.get("end", -1)))
     except FileNotFoundError:  # removed meanwhile, by another process
         return None
     except versioned.MALFORMED:
