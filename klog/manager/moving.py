@@ -204,10 +204,14 @@ class Moves:
             topic_id=log.topic_id,
         )
         copy = Log(path, options)
-        belong_to(copy._core, target, target.flushed)
-        if (copy.log_start_offset, copy.log_end_offset) != (log.log_start_offset, end):
+        try:
+            belong_to(copy._core, target, target.flushed)
+            _keep_epochs(log._core, copy._core)
+            if (copy.log_start_offset, copy.log_end_offset) != (log.log_start_offset, end):
+                raise OSError(f"{path} holds {copy!r} after copying {log!r}")
+        except BaseException:
             abandon(copy._core)
-            raise OSError(f"{path} holds {copy!r} after copying {log!r}")
+            raise
         if log.is_managed:
             copy.update_high_watermark(log.high_watermark)
         move_note.write(files, path, MoveNote((log.topic, log.partition), os.path.dirname(log.path), True, end))
@@ -344,6 +348,13 @@ def copy_file(files: Files, source: str, target: str) -> int:
             copy.write(original.read(position, min(_CHUNK_BYTES, size - position)), position)
         files.fsync(copy)
         return size
+
+
+def _keep_epochs(log: LogCore, copy: LogCore) -> None:
+    """Give a copy the leader epochs of the log: its load has dropped that of a leader without a record."""
+    copy.epochs.put_back(log.epochs.entries)
+    copy.epochs.begin_at(log.epochs.current)
+    copy.epochs.flush()
 
 
 def _note_of_copy(path: str) -> MoveNote | None:

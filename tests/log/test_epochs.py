@@ -352,6 +352,16 @@ def test_the_records_of_a_new_leader_have_its_epoch(tmp_path: Path) -> None:
         log.begin_leader_epoch(6)
 
 
+def test_a_truncation_leaves_the_leader_its_epoch(tmp_path: Path) -> None:
+    with one_log(tmp_path) as log:
+        log.append([(None, b"a")])
+        log.begin_leader_epoch(5)
+        log.truncate_fully_and_start_at(10)
+        assert log.leader_epoch == 5
+        log.append([(None, b"b")])
+        assert [record.leader_epoch for record in log.read()] == [5]
+
+
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_load_knows_the_epoch_of_a_leader_without_a_record(tmp_path: Path, clean: bool) -> None:
     directory = tmp_path / "t-0"

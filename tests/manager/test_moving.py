@@ -153,6 +153,18 @@ def test_a_managed_high_watermark_moves_too(tmp_path: Path) -> None:
         assert log.high_watermark == 40
 
 
+def test_the_epoch_of_a_leader_without_a_record_moves_too(tmp_path: Path) -> None:
+    with opened(tmp_path) as logs:
+        log = filled(logs)
+        log.begin_leader_epoch(7)
+        epochs = log.leader_epochs
+        for home in ("b", "a"):
+            logs.move("t", 0, tmp_path / home)
+            assert (log.leader_epoch, log.leader_epochs) == (7, epochs)
+        log.append([(b"k", b"60")])
+        assert next(iter(log.read(60))).leader_epoch == 7
+
+
 def test_metrics_and_listeners_survive_a_move(tmp_path: Path) -> None:
     with opened(tmp_path) as logs:
         log = filled(logs)

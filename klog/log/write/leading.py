@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from klog.log.state._log_core import LogCore
+from klog.log.write.append_batches import take_back_epochs
 from klog.log.write.failures import guard_undoable
 from klog.log.write.undo import wait_for_sync_locked
 
@@ -19,5 +20,6 @@ def begin_epoch(log: LogCore, epoch: int) -> None:
             try:
                 guard_undoable(log, log.epochs.flush)
             except BaseException:
-                log.epochs.put_back(known)
+                take_back_epochs(log, known)
                 raise
+        log.epochs.begin_at(epoch)
