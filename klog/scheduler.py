@@ -38,14 +38,19 @@ class Task:
         return f"<Task {self.name}{' cancelled' if self.cancelled else ''}>"
 
     def cancel(self) -> None:
-        """Do not start it again. A second call is not an error."""
+        """Do not start it again, and keep nothing that its action refers to. A second call is not an error."""
         self.cancelled = True
+        self._action = _nothing
 
     def _run(self) -> None:
         try:
             self._action()
         except Exception:  # one failed task must not end the others
             _log.exception("event=task_failed task=%s", self.name)
+
+
+def _nothing() -> None:
+    """The action of a cancelled task, which waits for its due time."""
 
 
 class Scheduler:

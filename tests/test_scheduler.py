@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import weakref
 
 import pytest
 
@@ -52,6 +53,19 @@ def test_a_cancelled_task_does_not_run() -> None:
     task.cancel()
     clock.advance(100)
     assert seen == [10, 20]
+
+
+def test_a_cancelled_task_keeps_nothing_alive_until_its_due_time() -> None:
+    class Request:
+        def answer(self) -> None:
+            pass
+
+    scheduler, request = Scheduler(ManualClock(0)), Request()
+    gone = weakref.ref(request)
+    task = scheduler.schedule("x", request.answer, 1_000_000)
+    del request
+    task.cancel()
+    assert gone() is None
 
 
 def test_a_failing_task_ends_neither_its_period_nor_the_others(caplog: pytest.LogCaptureFixture) -> None:

@@ -146,7 +146,8 @@ class Fetch:
             is_gone = asked.topic_id != NO_ID and self._topics.name_of(asked.topic_id) != topic
             return _failed(asked, ErrorCode.UNKNOWN_TOPIC_ID if is_gone else _known(log, context.version))
         if log is not asked.log:
-            is_new = asked.log is None  # else the topic may have been deleted, and another one has its name
+            # The name may be that of an earlier request, and the topic deleted since, with another one of that name.
+            is_new = asked.log is None and asked.session is None
             if not is_new and asked.topic_id != NO_ID and self._topics.name_of(asked.topic_id) != topic:
                 return _failed(asked, ErrorCode.UNKNOWN_TOPIC_ID)
             asked.log = log

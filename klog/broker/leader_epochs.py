@@ -54,11 +54,13 @@ class LeaderEpochs:
         with self._moving:
             placement = self._nodes.placement
             before = {key: placement(*key).leader for key, _ in _logs(topics)}
-            yield
-            for key, log in _logs(topics):
-                leader = placement(*key).leader
-                if before.get(key, leader) != leader:
-                    _begin(log, log.leader_epoch + 1)
+            try:
+                yield
+            finally:
+                for key, log in _logs(topics):
+                    leader = placement(*key).leader
+                    if before.get(key, leader) != leader:
+                        _begin(log, log.leader_epoch + 1)
 
 
 def _logs(topics: TopicCatalogView) -> Iterator[tuple[tuple[str, int], Log]]:

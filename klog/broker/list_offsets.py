@@ -73,7 +73,7 @@ class ListOffsets:
             return Partition(partition_index=asked.partition_index, error_code=0)
         epoch = found.leader_epoch
         if epoch < 0 and timestamp in _BOUNDS and not log.leader_epochs:  # they are not written yet
-            epoch = 0
+            epoch = log.leader_epoch
         return Partition(
             partition_index=asked.partition_index,
             error_code=0,

@@ -5,7 +5,7 @@
     D2  an operation is not lost: it is tried again after it is watched, so a change in between is noticed
     D3  no operation is tried while a lock of a log or of a component is held: check() is called after it was released
     D4  a key that nothing watches costs check() one lookup
-    D5  an operation whose client has gone is forgotten soon: its time-out may be weeks away
+    D5  an operation whose connection is closed is forgotten soon: its time-out may be weeks away
 
 A key is a partition, (topic, number), or anything else that changes: a fetch session is the key of its fetch.
 Appends of the broker's requests check. A program that appends to the broker's logs itself calls Broker.check(), else

@@ -243,9 +243,11 @@ class Serving:
     def leaders_move(self) -> Iterator[None]:
         """Leaders move within the block: then leader epochs rise, and the requests that wait for partitions are
         retried."""
-        with self._epochs.move(self._topics):
-            yield
-        self._retry(self._topics.infos())
+        try:
+            with self._epochs.move(self._topics):
+                yield
+        finally:
+            self._retry(self._topics.infos())
 
     @property
     def requests(self) -> RequestMetrics:

@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import contextlib
-import signal
 import sys
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from klog import extras
-from klog.cli.output import json_option, print_json, progress_bar, progress_option, styled, table
+from klog.cli.output import ended_by_signals, json_option, print_json, progress_bar, progress_option, styled, table
 from klog.shown import size
 
 if TYPE_CHECKING:
@@ -71,7 +68,7 @@ def log(directory: str, mib: int, seconds: float, as_json: bool, progress: bool)
     from klog.trial import try_log
 
     click.echo(f"writing about {mib} MiB below {directory} in about {seconds:g} s", err=True)
-    with progress_bar(progress) as draw, _ended_by_signals():
+    with progress_bar(progress) as draw, ended_by_signals():
         report = try_log(directory, size=mib << 20, seconds=seconds, progress=draw)
     if as_json:
         print_json(report.to_dict())
@@ -104,7 +101,7 @@ def disk(directory: str, mib: int, seconds: float, plot: str | None, as_json: bo
     if plot is not None:
         _pyplot()  # raises before half a minute of work
     click.echo(f"writing about {mib} MiB below {directory} in about {seconds:g} s", err=True)
-    with progress_bar(progress) as draw, _ended_by_signals():
+    with progress_bar(progress) as draw, ended_by_signals():
         report = try_disk(directory, size=mib << 20, seconds=seconds, progress=draw)
     if plot is not None:
         _plot(report, plot)
@@ -119,21 +116,6 @@ def disk(directory: str, mib: int, seconds: float, plot: str | None, as_json: bo
         click.echo(f"  {advice.setting}")
         click.echo(f"      {advice.reason}")
     click.echo(_summary(report))
-
-
-@contextlib.contextmanager
-def _ended_by_signals() -> Iterator[None]:
-    """Unwind the stack on signals that would end the process at once, so that the directory is removed."""
-
-    def end(number: int, _: object) -> None:
-        raise SystemExit(128 + number)
-
-    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 def _summary(report: Report, *more: str) -> str:

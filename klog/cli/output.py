@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -378,3 +379,18 @@ def _seconds(count: float) -> str:
     """Return 0:00:07, in the format of rich."""
     minutes, seconds = divmod(int(count), 60)
     return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
+
+
+@contextmanager
+def ended_by_signals() -> Iterator[None]:
+    """Unwind the stack on signals that would end the process at once, so that temporary files are removed."""
+
+    def end(number: int, _: object) -> None:
+        raise SystemExit(128 + number)
+
+    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

@@ -34,7 +34,7 @@ _FIELDS: dict[str, Callable[[Record, Show], bytes]] = {
     "s": lambda record, show: show(record.value),
     "K": lambda record, show: _number(_length(record.key)),
     "S": lambda record, show: _number(_length(record.value)),
-    "R": lambda record, show: _length(record.value).to_bytes(4, "big", signed=True),
+    "R": lambda record, show: show(_length(record.value).to_bytes(4, "big", signed=True)),
     "%": lambda record, show: b"%",
 }
 

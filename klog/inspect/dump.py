@@ -70,7 +70,8 @@ def dump(path: str | os.PathLike[str], *, records: bool = True, raw: bool = Fals
     batches. raw=True: the records of Kafka's internal topics are not decoded.
 
     path may be a URL, such as s3://bucket/flights-0: its files are copied to a temporary directory before the first one
-    is yielded. That needs pyarrow. Raises OSError, ImportError without pyarrow, ValueError for an unknown URL."""
+    is yielded. The copy is removed when the iteration ends: read the entries of each file before. That needs pyarrow.
+    Raises OSError, ImportError without pyarrow, ValueError for an unknown URL."""
     where = arguments.path("path", path)
     return _of_url(RemoteFiles(where), records, raw) if is_url(where) else _of_path(where, records, raw)
 

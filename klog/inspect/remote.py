@@ -29,15 +29,18 @@ class RemoteFiles:
     pyarrow does not know."""
 
     def __init__(self, url: str) -> None:
+        named = re.sub("//.*@", "//", url, flags=re.DOTALL).partition("?")[0]  # a password may have been left unescaped
         try:
             from pyarrow import ArrowInvalid, fs
         except ImportError as error:
-            raise extras.missing(f"a URL, {url},", "pyarrow", "arrow", error) from error
+            raise extras.missing(f"a URL, {named},", "pyarrow", "arrow", error) from error
         try:
             self._system, path = fs.FileSystem.from_uri(url)
         except ArrowInvalid as error:
-            raise ValueError(f"{url}: {error}") from None
+            raise ValueError(f"{named}: {str(error).replace(url, named)}") from None
         self._path = path.rstrip("/")
+        if not self._path:
+            raise ValueError(f"{named}: name a file or a directory, such as s3://bucket/flights-0")
         self.shown = re.sub("//[^/@]*:[^/@]*@", "//", url.partition("?")[0]).rstrip("/")
 
     @contextmanager

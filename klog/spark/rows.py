@@ -1,6 +1,6 @@
 """Converts columns of klog.record to the rows of Spark's Kafka source, as Arrow batches of one exact schema.
 
-    key binary, value binary, topic string, partition int, offset long, timestamp timestamp, timestampType int
+    key binary, value binary, topic string, partition int, offset bigint, timestamp timestamp, timestampType int
     [, headers array<struct<key:string,value:binary>>] [, columns of METADATA]               all of them nullable
 
   R1  Each batch of a read has the same Arrow schema, the one that Spark derives from the query's schema: names, order,

@@ -24,7 +24,7 @@ from klog.manager import open_directory
 from klog.progress import Progress
 from klog.trial.own_directory import own_directory
 from klog.trial.report import Report
-from klog.trial.rounds import Figures, Rounds, Ways, rate, waits
+from klog.trial.rounds import ROUNDS_MAX, Figures, Rounds, Ways, rate, waits
 
 SIZE_MIN = 4 << 20
 DURABILITIES: tuple[Literal["os", "interval", "sync"], ...] = ("os", "interval", "sync")
@@ -33,7 +33,6 @@ _CALL = 100  # records
 _KEY, _VALUE = 16, 100  # bytes
 _PER_KEY = 10
 _CONTESTS = 3
-_ROUNDS = 5  # for which the sizes and times suffice: the median of fewer would show the noise of one
 _NOISE = random.Random(7).randbytes(1 << 16)
 
 Pair = tuple[bytes | None, bytes | None]
@@ -94,7 +93,7 @@ class _Trial:
         self._parent, self._scratch, self._rounds = parent, scratch, rounds
         self._clock = rounds.clock
         self._records = size // (_KEY + _VALUE)  # of the whole trial
-        self._append_seconds = seconds / _CONTESTS / len(DURABILITIES) / _ROUNDS
+        self._append_seconds = seconds / _CONTESTS / len(DURABILITIES) / ROUNDS_MAX
         self._number = 0
 
     def run(self) -> Report:
@@ -127,7 +126,7 @@ class _Trial:
         self._rounds.wrote(log.size)
 
     def _appends(self) -> Ways:
-        records = pairs(self._records // 2 // len(DURABILITIES) // _ROUNDS, 1000)
+        records = pairs(self._records // 2 // len(DURABILITIES) // ROUNDS_MAX, 1000)
         calls = [records[first : first + _CALL] for first in range(0, len(records), _CALL)]
 
         def append(durability: Literal["os", "interval", "sync"]) -> Figures:
@@ -164,7 +163,7 @@ class _Trial:
         }
 
     def _compactions(self) -> Ways:
-        keys = self._records // 4 // len(CODECS) // _ROUNDS // _PER_KEY
+        keys = self._records // 4 // len(CODECS) // ROUNDS_MAX // _PER_KEY
         records = pairs(keys * _PER_KEY, keys)
 
         def compact(codec: str) -> Figures:

@@ -11,7 +11,7 @@ from klog.clock import Clock, SystemClock
 from klog.progress import Event, Progress
 from klog.trial.report import Result, summed_up
 
-ROUNDS_MAX = 5
+ROUNDS_MAX = 5  # the median of fewer would show the noise of one
 Figures = dict[str, float]
 Ways = Mapping[str, Callable[[], Figures]]
 

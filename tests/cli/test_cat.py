@@ -108,9 +108,11 @@ def test_a_format_moves_no_cursor_of_a_terminal(tmp_path: Path) -> None:
     terminal, other = pty.openpty()
     command = [*KLOG, "cat", "--dir", str(tmp_path), "--topic", "t", "-o", "%k %s %h"]
     done = subprocess.run(command, stdout=other, stderr=subprocess.PIPE, env=_environment(), check=False)
-    os.close(other)
-    printed = os.read(terminal, 1 << 16)
-    os.close(terminal)
+    printed = b""
+    while not printed.endswith(b"\r\n"):
+        printed += os.read(terminal, 1 << 16)
+    for fd in (terminal, other):
+        os.close(fd)
     assert (done.returncode, done.stderr) == (0, b"")
     assert printed == b"\\x1b[2J hex:ff \\x1b=\\r\r\n"
 

@@ -192,7 +192,9 @@ def test_a_terminal_is_asked_before_records_are_removed(data: Path, purge: tuple
             command, stdin=other, stdout=subprocess.PIPE, stderr=other, env=_environment(), check=False
         )
         os.write(other, b"end\n")
-        printed = os.read(terminal, 1 << 16)
+        printed = b""
+        while not printed.endswith(b"end\r\n"):
+            printed += os.read(terminal, 1 << 16)
         for fd in (terminal, other):
             os.close(fd)
         return done.returncode, printed.decode()

@@ -385,7 +385,7 @@ def test_dump_of_a_url_is_that_of_the_path(data: Path, tmp_path: Path, monkeypat
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "temporary"))
     log = data / "people-0" / "00000000000000000000.log"
     offsets = Path(shutil.copytree(golden.copy_logdir("internal", tmp_path), tmp_path / "a copy"))
-    group = next((offsets / "__consumer_offsets-0").glob("*.log"))  # the directory's name tells how to decode it
+    group = next((offsets / "__consumer_offsets-0").glob("*.log"))  # the directory's name decides how it is decoded
     for path in (log, data / "people-0", data, offsets, group):
         url = path.as_uri()
         for more in ((), ("--jsonl",), ("--json",)):
@@ -399,8 +399,10 @@ def test_dump_of_a_url_is_that_of_the_path(data: Path, tmp_path: Path, monkeypat
 def test_dump_of_a_bad_url(data: Path) -> None:
     pytest.importorskip("pyarrow", reason="needs: pyarrow")
     for options in ((), ("--json",)):
-        result = run("dump", "nosuch://bucket/x", *options)
-        assert result.exit_code == 2 and "nosuch" in result.stderr and "Traceback" not in result.output
+        for bad in ("nosuch://me:secret@bucket/x", "s3://key:se/cret@bucket/x", "file:///"):
+            result = run("dump", bad, *options)
+            assert result.exit_code == 2 and bad[:4] in result.stderr and "Traceback" not in result.output
+            assert "secret" not in result.output and "se/cret" not in result.output
         url = (data / "nothing").as_uri()
         result = run("dump", url, *options)
         assert result.exit_code == 1 and f"{url}: no such file or directory" in result.stderr
