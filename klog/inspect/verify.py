@@ -24,6 +24,7 @@ verify cannot find damage in bytes that no checksum or other copy covers. Every 
 
 from __future__ import annotations
 
+import errno
 import os
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -208,13 +209,10 @@ class _Root:
         if "klog-audit.jsonl" in names:
             self._parse("klog-audit.jsonl", parse_audit)
         for name in sorted(names & BROKER_FILES.keys()):
-            if BROKER_FILES[name] and not os.access(os.path.join(path, name), os.R_OK):
-                report.note(os.path.join(path, name), "only its owner may read it, so it was not checked")
-            else:
-                self._parse(name, parse_versioned)
+            self._parse(name, parse_versioned, private=BROKER_FILES[name])
         self._is_brokers = "meta.properties" in names
 
-    def _parse(self, name: str, parser: Any) -> Any:
+    def _parse(self, name: str, parser: Any, *, private: bool = False) -> Any:
         path = os.path.join(self._path, name)
         try:
             return parser(read_small(path), path)
@@ -223,7 +221,10 @@ class _Root:
         except (NewerFormat, InvalidConfig) as error:
             self._report.add("checkpoint", path, str(error))
         except OSError as error:
-            self._report.add("checkpoint", path, f"cannot be read: {error.strerror}")
+            if private and error.errno == errno.EACCES:
+                self._report.note(path, "only its owner may read it, so it was not checked")
+            else:
+                self._report.add("checkpoint", path, f"cannot be read: {error.strerror}")
         return None
 
     def _staged(self, names: set[str]) -> None:
