@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from klog.config.keyed import INT_MAX, Keyed, key
-from klog.coordinator.groups.own_config import with_own
+from klog.coordinator.groups.own_config import check_bounds, with_own
 from klog.values import dataclass
 
 ASSIGNOR_NAMES = ("uniform", "range")
@@ -86,13 +86,7 @@ class ConsumerGroupConfig(Keyed):
     def __post_init__(self) -> None:
         Keyed.__post_init__(self)
         object.__setattr__(self, "migration_policy", str(self.migration_policy).lower())
-        for name in ("session_timeout_ms", "heartbeat_interval_ms"):
-            low, value, high = (getattr(self, f"{bound}{name}") for bound in ("min_", "", "max_"))
-            if not low <= value <= high:
-                raise ValueError(
-                    f"{name}={value} (group.consumer.{name.replace('_', '.')}): from {low} to {high}, the bounds that "
-                    "group.consumer.min and .max of it set"
-                )
+        check_bounds(self, "group.consumer", ("session_timeout_ms", "heartbeat_interval_ms"))
         names = tuple(_CLASSES.get(name, name) for name in self.assignors)
         if not names or not set(names) <= set(ASSIGNOR_NAMES) or len(set(names)) < len(names):
             raise ValueError(f"assignors={self.assignors!r} (group.consumer.assignors): uniform or range, or both")

@@ -1,8 +1,9 @@
-"""with_own: a configuration of groups with the values that one of them has of its own. Kafka: GroupConfig.fromProps."""
+"""What the configurations of consumer groups and share groups share: bounds of their values, and the values that one
+group has of its own. Kafka: GroupConfig."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar
 
 from klog.config.keyed import Keyed, parsed
@@ -10,6 +11,18 @@ from klog.errors import InvalidConfig
 from klog.values import replace
 
 _Config = TypeVar("_Config", bound=Keyed)
+
+
+def check_bounds(config: Keyed, prefix: str, fields: Iterable[str]) -> None:
+    """Raise ValueError if a field is not from that of the same name with min_ to that with max_. prefix: of the
+    properties, such as group.share."""
+    for name in fields:
+        low, value, high = (getattr(config, f"{bound}{name}") for bound in ("min_", "", "max_"))
+        if not low <= value <= high:
+            raise ValueError(
+                f"{name}={value} ({prefix}.{name.replace('_', '.')}): from {low} to {high}, the bounds that "
+                f"{prefix}.min and .max of it set"
+            )
 
 
 def with_own(config: _Config, keys: Mapping[str, str], own: Mapping[str, str]) -> _Config:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from klog.config.keyed import INT_MAX, Keyed, key
-from klog.coordinator.groups.own_config import with_own
+from klog.coordinator.groups.own_config import check_bounds, with_own
 from klog.values import dataclass
 
 # What a group may have of its own: the name of the property, and the field that it takes the place of.
@@ -30,13 +30,13 @@ GROUP_DOCS = {
     "share.session.timeout.ms": "a member of this share group that sends no heartbeat for this long is removed",
 }
 ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
-_BOUNDED = {
-    "session_timeout_ms": "session.timeout.ms",
-    "heartbeat_interval_ms": "heartbeat.interval.ms",
-    "record_lock_duration_ms": "record.lock.duration.ms",
-    "delivery_count_limit": "delivery.count.limit",
-    "partition_max_record_locks": "partition.max.record.locks",
-}
+_BOUNDED = (
+    "session_timeout_ms",
+    "heartbeat_interval_ms",
+    "record_lock_duration_ms",
+    "delivery_count_limit",
+    "partition_max_record_locks",
+)
 _DURATION = (
     r"by_duration:P(?=.)(?:(\d{1,6})D)?(?:T(?=.)(?:(\d{1,6})H)?(?:(\d{1,8})M)?(?:(\d{1,9})(?:\.(\d{1,3})\d*)?S)?)?"
 )
@@ -121,13 +121,7 @@ class ShareGroupConfig(Keyed):
 
     def __post_init__(self) -> None:
         Keyed.__post_init__(self)
-        for name, words in _BOUNDED.items():
-            low, value, high = (getattr(self, f"{bound}{name}") for bound in ("min_", "", "max_"))
-            if not low <= value <= high:
-                raise ValueError(
-                    f"{name}={value} (group.share.{words}): from {low} to {high}, the bounds that group.share.min and "
-                    ".max of it set"
-                )
+        check_bounds(self, "group.share", _BOUNDED)
         for name in ("auto_offset_reset", "isolation_level"):
             object.__setattr__(self, name, str(getattr(self, name)).strip())
         if self.isolation_level not in ISOLATION_LEVELS:
