@@ -37,6 +37,7 @@ class TopicCatalog:
         self._configs: tuple[ManagerConfig, dict[str, LogConfig]] = broker.current, {}
         self._sticky: dict[str, int] = {}
         self._hidden: dict[str, int] = {}  # {topic: its first partition that is being made}
+        self._shows = 0
         self.shown = Notifier()
         online = [directory.path for directory in directories.online()]
         self.file = TopicFile(online, files, directories.write_failed)
@@ -63,7 +64,14 @@ class TopicCatalog:
     def show(self, topic: str) -> None:
         """Hide no partition of a topic any more."""
         self._hidden.pop(topic, None)
+        self._shows += 1
         self.shown.notify()
+
+    @property
+    def generation(self) -> int:
+        """A number that differs after each change of what is read here. It changes after the change itself, so that what
+        was read between two equal numbers is what they stand for."""
+        return self.file.changes + self._shows
 
     def partitions(self, topic: str) -> list[int]:
         """Return a topic's partitions. Raises UnknownTopicOrPartition."""

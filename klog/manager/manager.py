@@ -362,7 +362,7 @@ class LogManager:
     @property
     def topics_generation(self) -> int:
         """A number that differs after each change of the topics or of their configuration, also by another thread."""
-        return self._catalog.file.generation
+        return self._catalog.generation
 
     def topic_entries(self) -> dict[str, TopicEntry]:
         """{topic: its id, number of partitions and own configuration, as in klog-topics.json}. Topics of a broker's

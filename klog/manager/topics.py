@@ -81,6 +81,7 @@ class TopicFile:
         self.entries: dict[str, TopicEntry] = {}
         self.deleted: frozenset[uuid.UUID] = frozenset()
         self.generation = 0
+        self.changes = 0  # how often entries has changed: another number than generation, which a write raises first
         self.stale: list[str] = []  # copies that are not the newest
 
     @property
@@ -157,6 +158,7 @@ class TopicFile:
         if failure is not None and not written:
             raise failure
         self.entries, self.deleted = entries, deleted
+        self.changes += 1
 
     def _text(self, entries: dict[str, TopicEntry], deleted: frozenset[uuid.UUID], generation: int) -> bytes:
         document: dict[str, Any] = {

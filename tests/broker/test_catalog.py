@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import threading
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -56,6 +57,31 @@ def test_a_change_through_the_manager_is_seen_at_once(logs: klog.LogManager) -> 
     assert view.names() == [] and view.log("a", 0) is None
     logs.create_topic("a")
     assert view.topic_id("a") not in (first, None) and first is not None and view.name_of(first) is None
+
+
+def test_lookups_beside_changes_never_leave_an_old_picture(logs: klog.LogManager) -> None:
+    view, done = TopicCatalogView(logs), threading.Event()
+
+    def look() -> None:
+        while not done.is_set():
+            view.names()
+
+    looking = threading.Thread(target=look)
+    looking.start()
+    try:
+        for name in map(str, range(20)):
+            logs.create_topic(name)
+            assert view.partitions(name) == 1
+            logs.add_partitions(name, 2)
+            assert view.partitions(name) == 2
+            logs.alter_topic(name, {"retention.ms": 5})
+            info = view.get(name)
+            assert info is not None and info.config == {"retention.ms": 5}
+            logs.delete_topic(name)
+            assert view.partitions(name) is None
+    finally:
+        done.set()
+        looking.join()
 
 
 def test_lookups_without_a_change_list_no_directories(logs: klog.LogManager, monkeypatch: pytest.MonkeyPatch) -> None:

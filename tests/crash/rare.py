@@ -362,6 +362,29 @@ def truncate_inside_the_batch_at_the_log_start(root: Path, _book: Book) -> None:
         logs.log("t").truncate_to(7)
 
 
+def a_batch_of_a_later_segment(root: Path) -> None:
+    """Four records, a segment whose batch has the other eight, and another one; the first five records are deleted."""
+    with opened(root) as logs:
+        logs.create_topic("t", config={"cleanup.policy": "delete", "retention.ms": -1})
+        log = logs.log("t")
+        for records in (TWELVE[:4], TWELVE[4:], [b"later"]):
+            log.append([(b"k", value) for value in records])
+            log.roll()
+        log.delete_records(5)
+
+
+def a_later_batch_or_none(root: Path, _notes: list[Any]) -> None:
+    with opened(root) as logs:
+        log = logs.log("t")
+        assert values(log) in ([*TWELVE[5:], b"later"], TWELVE[5:], []) and 5 <= log.log_end_offset <= 13
+
+
+@operation(a_batch_of_a_later_segment, a_later_batch_or_none)
+def truncate_inside_the_batch_at_the_log_start_of_a_later_segment(root: Path, _book: Book) -> None:
+    with opened(root) as logs:
+        logs.log("t").truncate_to(7)
+
+
 @operation(nothing, is_prefix)
 def retention_of_a_segment_that_was_touched(root: Path, book: Book) -> None:
     """Its file has changed long after its youngest record: retention reads whether one record misleads it."""

@@ -1,7 +1,7 @@
 """Truncating a log at its end, or restarting it at another offset.
 
-  T1  at every moment the directory holds a prefix of the old log: later segments are removed before earlier ones,
-      whole segments before a part of one
+  T1  at every moment the directory holds a prefix of the records from the log start on: later segments are removed
+      before earlier ones, whole segments before a part of one, and segments below the log start at last
   T2  a truncation, with all files that name the removed records, is on disk before the next append (S8)
   T3  the checkpoints of the log.dir and the positions of named readers are lowered before the first byte is removed:
       after a crash a load would believe a recovery point or a log start beyond the new log, and a reader would miss the
@@ -22,6 +22,7 @@ from klog.log.state import high_watermark
 from klog.log.state._log_core import LogCore
 from klog.log.state.cleaning_state import without_cleaning
 from klog.log.state.high_watermark_rules import OffsetMetadata
+from klog.log.state.segments import number_of
 from klog.log.state.snapshots import Snapshots
 from klog.log.write.failures import guard, guard_undoable, uninterrupted
 from klog.log.write.removal import remove_locked
@@ -136,9 +137,14 @@ def _restart_at(log: LogCore, offset: int, start: int) -> None:
 
 def _restart(log: LogCore, base_offset: int, end: int, start: int) -> None:
     """Replace all segments by an empty one at base_offset. The log then has the offsets [start, end)."""
-    first, gone = log.segments[0], log.segments[1:]
+    # After a crash the log still begins at its log start: what is above it goes first, then the segments below it as
+    # retention removes them, and a load that finds no record at all begins at the stored start.
+    stored = min(start, log.log_start_offset)
+    first = log.segments[number_of(log.segments, stored)]
+    below = [segment for segment in log.segments if segment.base_offset < first.base_offset]
+    above = [segment for segment in log.segments if segment.base_offset > first.base_offset]
     files = log.options.files
-    _lower(log, min(base_offset, first.base_offset), min(start, log.log_start_offset, first.base_offset))
+    _lower(log, min(base_offset, first.base_offset), stored)
     fresh = new_segment(inputs_of(log), base_offset, writable=True)
     high_watermark.clamp_locked(log, min(end, log.log_end_offset))
     log.cut((fresh,), start, end)
@@ -146,7 +152,7 @@ def _restart(log: LogCore, base_offset: int, end: int, start: int) -> None:
     if log.watermark.metadata is not None:
         log.watermark.set(OffsetMetadata(log.watermark.metadata.offset))  # its position is no longer valid
     log.cleaning.set_cleanable()
-    remove_locked(log, gone[::-1], "truncation")
+    remove_locked(log, (*above[::-1], *below), "truncation")
     first.empty()
     if base_offset != first.base_offset:
         fresh.delete_files()
