@@ -69,8 +69,8 @@ class TopicCatalog:
 
     @property
     def generation(self) -> int:
-        """A number that differs after each change of what is read here. It changes after the change itself, so that what
-        was read between two equal numbers is what they stand for."""
+        """A number that differs after each change of what is read here. It rises after the change itself: what was read
+        between two equal numbers is what they stand for."""
         return self.file.changes + self._shows
 
     def partitions(self, topic: str) -> list[int]:
