@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import errno
+import os
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,13 +13,15 @@ import pytest
 
 import klog
 from klog.clock import ManualClock
-from klog.disk import LogFile
+from klog.disk import LogFile, os_error
 from klog.errors import InvalidProducerEpoch, RecordBatchTooLarge, StorageOffline
 from klog.log.state.producer_append import ProducerAppend
 from klog.log.state.producers import Producers
 from tests.log.test_group_commit import Appender
 from tests.support.batches import NOW, batch, marker, produced, transactional
 from tests.support.failing_files import FailingFiles
+from tests.support.logs import values
+from tests.support.patience import PATIENCE
 
 
 class FullDisk(FailingFiles):
@@ -103,6 +107,81 @@ def test_an_append_waits_for_the_undo_of_another_thread(tmp_path: Path) -> None:
         assert files.other is not None
         assert files.other.outcome().first_offset == 1
         assert log.offline is None
+
+
+def test_an_undo_waits_for_the_flush_under_way(tmp_path: Path) -> None:
+    """F3: the sync of the undo would succeed, because the kernel has already reported the file's error."""
+
+    class FailsBesideASync(FullDisk):
+        """A sync fails as soon as a write was refused beside it."""
+
+        syncing, refused, truncated = threading.Event(), threading.Event(), False
+
+        def check(self, what: str, path: str) -> None:
+            self.truncated |= what == "truncate"
+            try:
+                super().check(what, path)
+            except OSError:
+                self.refused.set()
+                raise
+
+        def fdatasync(self, file: LogFile) -> None:
+            self.syncing.set()
+            assert self.refused.wait(PATIENCE)
+            raise os_error(errno.EIO, file.path, sync=True)
+
+    files = FailsBesideASync()
+    with klog.Log.open(tmp_path / "t-0", files=files) as log:
+        log.append([(None, b"first")])
+        flush = Appender(log.flush)
+        assert files.syncing.wait(PATIENCE)
+        files.full = True
+        with pytest.raises(OSError, match="no space"):
+            log.append([(None, b"refused")])
+        assert not files.truncated
+        with pytest.raises(OSError, match=os.strerror(errno.EIO)):
+            flush.outcome()
+        assert log.offline is not None
+
+
+def test_an_interrupted_undo_leaves_the_log_offline(tmp_path: Path) -> None:
+    class InterruptsTheUndo(FullDisk):
+        def truncate(self, file: LogFile, size: int) -> None:
+            if self.full:
+                raise KeyboardInterrupt
+            super().truncate(file, size)
+
+    files = InterruptsTheUndo()
+    with opened(tmp_path, files) as log:
+        log.append([(None, b"first")])
+        files.full = True
+        with pytest.raises(KeyboardInterrupt):
+            log.append([(None, b"refused")])
+        files.full = False
+        with pytest.raises(StorageOffline, match="not undone yet"):
+            log.append([(None, b"second")])
+    with opened(tmp_path, files) as log:
+        assert values(log) == [b"first"]
+
+
+def test_an_undone_roll_takes_back_the_position_of_the_high_watermark(tmp_path: Path) -> None:
+    """Otherwise a waiting reader would take it for one on a newer segment, which is not in the log."""
+
+    class FullForNewSegments(FullDisk):
+        def check(self, what: str, path: str) -> None:
+            if not path.endswith(f"{0:020}.log"):
+                super().check(what, path)
+
+    files = FullForNewSegments()
+    with opened(tmp_path, files, **{"internal.segment.bytes": 300}) as log:
+        log.append([(None, b"first")])
+        log.update_high_watermark(1)
+        before = log.high_watermark_metadata
+        files.full = True
+        with pytest.raises(OSError, match="no space"):
+            log.append([(None, bytes(220))])
+        assert len(log.segments) == 1
+        assert log.high_watermark_metadata == before
 
 
 def test_five_batches_are_still_remembered(log: klog.Log, files: FullDisk) -> None:
