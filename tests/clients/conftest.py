@@ -6,10 +6,12 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack
+from typing import Any
 
 import pytest
 
 from tests.clients.adapters import CLIENTS, Admin, Client, close_all, load
+from tests.clients.reading import eventually
 from tests.clients.servers import Server, Unavailable, serve
 
 _NUMBERS = itertools.count()
@@ -50,8 +52,16 @@ def client(server: Server, request: pytest.FixtureRequest) -> Client:
 
 
 @pytest.fixture(scope="package")
-def admin(client: Client) -> Iterator[Admin]:
+def admin(server: Server, client: Client) -> Iterator[Admin]:
     made = client.admin()
+    create = made.create_topic
+
+    def create_and_wait(topic: str, *arguments: Any, **named: Any) -> None:
+        create(topic, *arguments, **named)
+        eventually(lambda: topic in made.topics())
+
+    if server.kind == "kafka":  # it answers before its brokers know the topic; klog's must know it at once
+        made.create_topic = create_and_wait  # type: ignore[method-assign]
     yield made
     made.close()
 
