@@ -178,7 +178,7 @@ for number in count(int(sys.argv[2])):
     print(number, flush=True)
 """
 JOBS = BEGIN + JOBS
-KILLS = 20
+KILLS = 12
 EACH = 500
 
 
