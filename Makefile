@@ -13,8 +13,8 @@ PIP := PYTHONWARNINGS=ignore $(BIN)/python -m pip --disable-pip-version-check --
 ATHERIS := @$(PIP) --only-binary :all: atheris || echo 'atheris is not available for this Python: its targets are skipped'
 # One test process per core. Memory limits their number, because some of them start a JVM.
 PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 4
-# The deep tests wait a third of their time: for brokers, JVMs and timers. So one process more than there are cores.
-ONE_MORE := -n $(shell expr $$(nproc) + 1)
+# The deep tests wait a quarter of their time: for brokers, JVMs and timers. So two processes more than there are cores.
+TWO_MORE := -n $(shell expr $$(nproc) + 2)
 export PYTHONDONTWRITEBYTECODE := 1
 
 .PHONY: help demo test test-hogs test-deep test-c check package wheel docs fuzz bench profile micro debug asan build clean format
@@ -79,7 +79,7 @@ test-hogs: $(VENV)/dev $(VENV)/built
 test-deep: $(VENV)/dev $(VENV)/built test-c
 	tools/install_tools.sh
 	$(ATHERIS)
-	HYPOTHESIS_PROFILE=deep $(PYTEST) $(ONE_MORE) -m 'deep or hypothesis' --only-needs-skips $(OPTIONS)
+	HYPOTHESIS_PROFILE=deep $(PYTEST) $(TWO_MORE) -m 'deep or hypothesis' --only-needs-skips $(OPTIONS)
 
 check: $(VENV)/dev $(VENV)/built
 	$(BIN)/ruff check .
