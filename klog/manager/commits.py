@@ -108,7 +108,9 @@ class Commits:
         """
         directory = self._directories.online()[0]
         layout.check_token(job.token)
-        if job.stream is not None and streams.last_batch(directory.path, job.stream[0]) >= job.stream[1]:
+        if job.stream is not None and (last := streams.last_batch(directory.path, job.stream[0])) >= job.stream[1]:
+            if last > job.stream[1]:  # a query repeats only its last batch
+                _log.warning("event=batch_left_out query=%s batch=%d last_committed=%d", *job.stream, last)
             writers.remove_staging(directory.path, job.token, self._files, again=True)
             return None
         new = self._check_topics(job)

@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import contextlib
 
-from klog.clock import Clock
+from klog.clock import Clock, SystemClock
 from klog.disk import DirectoryLock, Files, RealFiles, exists
 from klog.errors import AlreadyLocked
 from klog.log.staged import layout, writers
 from klog.logger import logger_of
 from klog.manager.commits import Committed, StagedJob
-from klog.manager.manager import open_directory
+from klog.manager.manager import LogManager, open_directory
 
 _log = logger_of("manager")
+LOCK_WAIT_S = 10.0
+_PAUSE_S = 0.05
 
 
 def commit_staged(
@@ -23,14 +25,15 @@ def commit_staged(
 ) -> Committed | None:
     """Append the files of a job, all or none; see Commits.commit. Takes the lock of the log.dir.
 
-    Raises AlreadyLocked, which names the holder. An OSError after the commit is logged: the records are there.
+    Raises AlreadyLocked, which names the holder, if another one has the lock for LOCK_WAIT_S: the commit of another job
+    takes less. An OSError after the commit is logged: the records are there.
     """
-    files = files or RealFiles()
+    clock, files = clock or SystemClock(), files or RealFiles()
     if job.files:
         writers.announce(path, job.token, writers.driver(), files)  # else the start could take the job for over
     is_committed, result = False, None
     try:
-        with open_directory(path, clock=clock, files=files) as logs:
+        with _opened(path, clock, files) as logs:
             result = logs._commits.commit(job)
             is_committed = True
     except OSError as error:
@@ -38,6 +41,18 @@ def commit_staged(
             raise
         _log.warning("event=close_failed_after_commit token=%s error=%s", job.token, error)
     return result
+
+
+def _opened(path: str, clock: Clock, files: Files) -> LogManager:
+    """Open the log.dir when no other holder has its lock."""
+    end = clock.monotonic() + LOCK_WAIT_S
+    while True:
+        try:
+            return open_directory(path, clock=clock, files=files)
+        except AlreadyLocked:
+            if clock.monotonic() >= end:
+                raise
+        clock.sleep(_PAUSE_S)
 
 
 def abort_staged(path: str, token: str, *, clock: Clock | None = None, files: Files | None = None) -> bool:

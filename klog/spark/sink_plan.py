@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 
 import klog
 from klog import LogConfig
 from klog.disk import is_directory
-from klog.errors import InvalidTopic, PolicyViolation, UnknownTopicOrPartition
+from klog.errors import AlreadyLocked, InvalidTopic, PolicyViolation, UnknownTopicOrPartition
 from klog.manager.commits import TopicPlan
 from klog.manager.topics import check_topic_name
 from klog.spark.sink_options import SinkOptions
@@ -55,7 +56,8 @@ def plan_sink(options: SinkOptions, *, overwrite: bool) -> SinkPlan:
     Raises ValueError for a topic that is not as the options say, PolicyViolation, and the errors of klog.open.
     """
     if not is_directory(options.path):
-        klog.open(options.path, create=True).close()
+        with suppress(AlreadyLocked):  # another job has created it meanwhile
+            klog.open(options.path, create=True).close()
     present, split = {}, {}
     with klog.open(options.path, read_only=True) as logs:
         for topic, partitions in logs.topics().items():

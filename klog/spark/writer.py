@@ -199,11 +199,6 @@ def _batches(rows: Iterator[Any], schema: StructType) -> Iterator[pa.RecordBatch
             values = [row[number] for row in some]
             if pa.types.is_timestamp(column.type):  # Spark makes local times of them
                 values = [None if value is None else value.astimezone(datetime.UTC) for value in values]
-            elif column.name == "headers":
-                values = [
-                    None if value is None else [{"key": key, "value": content} for key, content in value]
-                    for value in values
-                ]
             columns.append(pa.array(values, column.type))
         yield pa.RecordBatch.from_arrays(columns, schema=arrow)
 

@@ -627,6 +627,20 @@ def test_the_holder_of_the_lock_is_named(root: Path) -> None:
     assert commit(root, job("a", files)) == {"t": {0: (3, 3)}}
 
 
+def test_a_commit_waits_for_the_commit_of_another_job(root: Path) -> None:
+    """Two queries may write to one log.dir: each holds its lock for a moment."""
+    files = stage(root, "a", {("t", 0): [b"x"]})
+    other = klog.open(root)
+
+    class Clock(ManualClock):
+        def sleep(self, seconds: float) -> None:
+            super().sleep(seconds)
+            other.close()
+
+    committed = commit_staged(str(root), job("a", files), clock=Clock(NOW + 2))
+    assert committed == {"t": {0: (3, 3)}} and values(root)[3:] == [b"x"]
+
+
 # ---- manifests as bytes ----------------------------------------------------------------------------------------------
 
 
@@ -838,7 +852,7 @@ def test_a_process_is_known_by_machine_number_and_start() -> None:
         assert not Driver(other, me.pid, me.start + 1).has_ended
 
 
-def test_a_batch_of_a_stream_is_committed_once(root: Path) -> None:
+def test_a_batch_of_a_stream_is_committed_once(root: Path, caplog: pytest.LogCaptureFixture) -> None:
     def batch(number: int, value: bytes, attempt: int) -> StagedJob:
         files = stage(root, f"q-{number}", {("t", 0): [value]}, attempt=attempt)
         return StagedJob(f"q-{number}", files, {"t": TopicPlan(2)}, stream=("q", number))
@@ -847,7 +861,9 @@ def test_a_batch_of_a_stream_is_committed_once(root: Path) -> None:
     assert left
     assert commit(root, batch(6, b"first", 0)) == {"t": {0: (3, 3)}}
     assert commit(root, batch(6, b"replay", 1)) is None
+    assert "left_out" not in caplog.text
     assert commit(root, batch(5, b"older", 1)) is None
+    assert "event=batch_left_out query=q batch=5 last_committed=6" in caplog.text
     interrupt(root, batch(7, b"second", 2))
     assert commit(root, batch(7, b"replay", 3)) is None  # the start finished it
     assert commit(root, batch(8, b"third", 4)) == {"t": {0: (5, 5)}}

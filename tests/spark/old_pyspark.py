@@ -11,15 +11,21 @@ from pathlib import Path
 
 import klog
 import klog.spark
+from klog import Record
 
 ROWS = 1000
+
+
+def record(number: int) -> Record:
+    headers = [("number", b"%d" % number)] if number % 2 else []
+    return Record(b"k%d" % number, b"%d" % number, 1_700_000_000_000 + number, headers=headers)
 
 
 def main(home: Path) -> None:
     data = home / "data"
     with klog.open(data, create=True) as logs:
         logs.create_topic("t", partitions=2)
-        logs.append("t", [(b"k%d" % number, b"%d" % number) for number in range(ROWS)])
+        logs.append("t", [record(number) for number in range(ROWS)])
     spark = klog.spark.session({"spark.master": "local[2]", "spark.ui.enabled": False, "spark.local.dir": str(home)})
     spark.sparkContext.setLogLevel("OFF")
     frame = klog.spark.scan(spark, data, columns=["value", "partition"], subscribe="t")
@@ -50,15 +56,20 @@ def sources(spark, data: Path, home: Path) -> None:  # type: ignore[no-untyped-d
     assert spark.read.format("klog").option("subscribe", "u").load(str(data)).count() == 2 * ROWS
     print("write")
 
-    stream = spark.readStream.format("klog").options(subscribe="t", startingOffsets="earliest").load(str(data))
-    target = stream.select("key", "value").writeStream.format("klog").option("topic", "v")
+    stream = spark.readStream.format("klog").options(subscribe="t", startingOffsets="earliest", includeHeaders="true")
+    headers = "transform(headers, header -> struct(header.value AS value, header.key AS key)) AS headers"
+    rows = stream.load(str(data)).selectExpr("key", "value", "timestamp", headers)
+    target = rows.writeStream.format("klog").option("topic", "v")
     for _ in range(2):
         query = target.option("checkpointLocation", str(home / "checkpoint")).start(str(data))
         try:
             query.processAllAvailable()
         finally:
             query.stop()
-    assert spark.read.format("klog").option("subscribe", "v").load(str(data)).count() == ROWS
+    with klog.open(data, read_only=True) as logs:
+        copies = {(each.key, each.value, each.timestamp, *each.headers) for each in logs.read("v")}
+        assert logs.count("v") == ROWS
+        assert copies == {(each.key, each.value, each.timestamp, *each.headers) for each in logs.read("t")}
     print("stream")
 
     with klog.open(data) as logs:

@@ -17,9 +17,11 @@ from pyspark.sql import types
 from pyspark.sql.datasource import CaseInsensitiveDict
 
 import klog
+from klog.clock import ManualClock
 from klog.errors import AlreadyLocked, InvalidRecord, InvalidTopic, PolicyViolation, UnknownTopicOrPartition
 from klog.manager.partitioner import targets
 from klog.manager.staging import commit_staged
+from klog.spark import sink_plan
 from klog.spark import writer as writers
 from klog.spark.sink_options import check_columns, parse
 from klog.spark.sink_plan import plan_sink
@@ -39,6 +41,9 @@ KINDS = {
     "map<string,string>": types.MapType(_STRING, _STRING),
     "array<struct<key:string,value:string>>": types.ArrayType(
         types.StructType([types.StructField("key", _STRING), types.StructField("value", _STRING)])
+    ),
+    "array<struct<value:binary,key:string>>": types.ArrayType(
+        types.StructType([types.StructField("value", _BINARY), types.StructField("key", _STRING)])
     ),
 }
 
@@ -132,13 +137,22 @@ def test_an_aborted_job_leaves_nothing(tmp_path: Path, task: Any) -> None:
         assert logs.topics() == {}
 
 
-def test_a_commit_that_cannot_lock_fails_and_names_the_holder(tmp_path: Path, task: Any) -> None:
+def test_a_commit_that_cannot_lock_fails_and_names_the_holder(
+    tmp_path: Path, task: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(writers, "commit_staged", functools.partial(commit_staged, clock=ManualClock()))
     writer = source(tmp_path / "data", topic="t").writer(ROWS, False)
     message = task(writer, [batch("a")])
     with klog.open(tmp_path / "data"), pytest.raises(AlreadyLocked, match="this one"):
         copied(writer).commit([message])
     copied(writer).abort([message])
     assert leftovers(tmp_path / "data") == []
+
+
+def test_a_directory_that_another_job_has_just_created(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sink_plan, "is_directory", lambda path: False)
+    with klog.open(tmp_path / "data", create=True):
+        source(tmp_path / "data", topic="t").writer(ROWS, False)
 
 
 def test_all_columns(tmp_path: Path, task: Any) -> None:
@@ -358,6 +372,29 @@ def test_a_batch_of_a_stream_is_committed_once(
     other = task(writer(), [batch("other")] if kind == "arrow" else [("k", b"other")], 0, 7, query="r", batch=0)
     writer().commit([other], 0)
     assert values(path) == ["zero", "four", "other"]
+
+
+def test_rows_of_spark_4_0_have_the_columns_that_arrow_batches_have(
+    tmp_path: Path, task: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Fields of a header are found by name, a time is Spark's local one, and a null header is refused."""
+    monkeypatch.setattr(writers, "_ArrowStreamWriter", None)
+    when = datetime.datetime(2013, 2, 8, 5, tzinfo=datetime.UTC)
+    header = types.Row("value", "key")
+    kind = "value string, timestamp timestamp, headers array<struct<value:binary,key:string>>"
+
+    def staged(headers: Any) -> Any:
+        row = ("v", when.astimezone().replace(tzinfo=None), headers)
+        return task(writer, [row], query="q", batch=0)  # type: ignore[list-item]
+
+    writer = source(tmp_path, topic="t").streamWriter(schema_of(kind), False)
+    with pytest.raises(InvalidRecord, match="header"):
+        staged([None])
+    writer.commit([staged([header(b"x", "h"), header(None, "none")])], 0)
+    with klog.open(tmp_path, read_only=True) as logs:
+        (record,) = logs.read("t")
+    assert (record.value, record.timestamp) == (b"v", int(when.timestamp() * 1000))
+    assert list(record.headers) == [("h", b"x"), ("none", None)]
 
 
 def test_a_replay_does_not_change_the_files_of_a_commit(
