@@ -12,6 +12,7 @@ A range was planned against the directory as it was; the task checks it again be
 
 from __future__ import annotations
 
+import errno
 import logging
 import os
 from collections.abc import Iterator, Sequence
@@ -119,6 +120,12 @@ class _RangeReader:
         except (UnknownTopicOrPartition, FileNotFoundError) as error:
             if is_directory(path):
                 raise
+            if not is_directory(os.path.dirname(path)):  # a disk or a mount is missing, no data is lost
+                raise FileNotFoundError(
+                    errno.ENOENT,
+                    f"the log directory does not exist on {os.uname().nodename}; all executors must have access to it",
+                    os.path.dirname(path),
+                ) from error
             gone = (
                 f"{path} is gone: the topic was deleted, or moved to another log.dir, since the query was planned; "
                 f"run it again"

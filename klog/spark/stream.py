@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from klog.clock import Clock, SystemClock
-from klog.errors import CorruptBatch
+from klog.errors import CorruptBatch, OffsetOutOfRange
 from klog.logger import logger_of
 from klog.spark.bounds import LATEST, Bounds, Span, TopicPartition, resolve
 from klog.spark.group_offsets import GroupOffsets, check_subscription
@@ -281,7 +281,7 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
 
 @dataclass(frozen=True, slots=True)
 class _StoredBytes:
-    """limits.Stored of open logs, by their offset indexes; estimated where a batch cannot be read."""
+    """limits.Stored of open logs, by their offset indexes; estimated where a batch cannot be read, or is gone."""
 
     logs: Logs
 
@@ -290,7 +290,7 @@ class _StoredBytes:
             return 0
         try:
             return self.logs[pair].fetch_range(start, end).size
-        except CorruptBatch:  # the task sees it
+        except (CorruptBatch, OffsetOutOfRange):  # partitions() or the task sees it
             return sizes_of(self.logs[pair]).between(start, end)
 
     def fit(self, pair: TopicPartition, start: int, end: int, size: int) -> int:

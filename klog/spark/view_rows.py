@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import klog
@@ -197,11 +199,19 @@ def partitions(logs: Iterable[Log], schema: pa.Schema) -> Iterator[pa.RecordBatc
 
 
 def segments(logs: Iterable[Log], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield one row per segment."""
+    """Yield one row per segment, without those that were deleted since the log was opened."""
+    getters = {name: _SEGMENT[name] for name in schema.names}
     for log in logs:
         first_dirty = _first_dirty(log) if "isClean" in schema.names else None
-        found = list(log.segments)
-        yield _rows((SegmentOf(log, each, each is found[-1], first_dirty) for each in found), _SEGMENT, schema)
+        found, rows = list(log.segments), []
+        for each in found:
+            row = SegmentOf(log, each, each is found[-1], first_dirty)
+            try:
+                rows.append({name: getter(row) for name, getter in getters.items()})
+            except FileNotFoundError:
+                if exists(each.path):
+                    raise
+        yield _rows(rows, {name: itemgetter(name) for name in schema.names}, schema)
 
 
 def producers(logs: Iterable[Log], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
@@ -249,7 +259,11 @@ def _first_dirty(log: Log) -> int | None:
 
 
 def _index_bytes(segment: Segment) -> int:
-    return sum(os.path.getsize(path) for path in segment.paths[1:] if exists(path))
+    size = 0
+    for path in segment.paths[1:]:
+        with suppress(FileNotFoundError):  # not every segment has each of them
+            size += os.path.getsize(path)
+    return size
 
 
 def _ms(timestamp: int) -> int | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import logging
+import os
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -581,6 +582,15 @@ def test_planned_offsets_that_are_gone(
     lost = [record.getMessage() for record in caplog.records if "event=data_loss" in record.getMessage()]
     assert len(lost) == 1
     assert f"lost_offsets={200 - len(found)} " in lost[0]
+
+
+@pytest.mark.parametrize("fail_on_data_loss", [True, False])
+def test_a_log_directory_that_a_task_does_not_see_is_an_error(log_dir: Path, fail_on_data_loss: bool) -> None:
+    """As on an executor without the mount: the data is not lost."""
+    ranges = planned(log_dir)
+    log_dir.rename(log_dir.with_name("elsewhere"))
+    with pytest.raises(FileNotFoundError, match=f"{os.uname().nodename}; all executors must have access"):
+        rows(ranges, "offset", reading=Reading(fail_on_data_loss=fail_on_data_loss))
 
 
 def test_offsets_that_do_not_exist(log_dir: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -24,6 +24,7 @@ import klog
 from klog.clock import ManualClock
 from klog.errors import CorruptLog, OffsetOutOfRange, UnknownTopicOrPartition
 from klog.spark import stream
+from klog.spark.limits import next_offsets
 from klog.spark.read import DataLoss
 from klog.spark.rows import full_schema
 from klog.spark.source import KlogSource
@@ -213,6 +214,29 @@ class TestBatches:
             made = reader(tmp_path, maxBytesPerTrigger=limit, onCorrupt="skipBatch")
             found = [offset for _, part in batches(made) for _, _, offset in part]
             assert found == [offset for offset in range(40) if offset not in damaged]
+
+    @pytest.mark.parametrize("fail", ["true", "false"])
+    def test_a_limit_of_bytes_where_retention_deletes_meanwhile(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, fail: str
+    ) -> None:
+        with klog.open(tmp_path, create=True) as logs:
+            logs.create_topic("t", config={"internal.segment.bytes": 500})
+            for _ in range(20):
+                logs.append("t", [(b"k", bytes(100))])
+
+        def after_retention(*arguments: Any) -> Any:
+            with klog.open(tmp_path) as logs:
+                logs.log("t").delete_records(15)
+                logs.log("t").apply_retention()
+            return next_offsets(*arguments)
+
+        monkeypatch.setattr(stream, "next_offsets", after_retention)
+        made = reader(tmp_path, maxBytesPerTrigger="300", failOnDataLoss=fail)
+        if fail == "true":
+            with pytest.raises(DataLoss, match="retention or a delete has removed"):
+                list(batches(made))
+        else:
+            assert [offset for _, part in batches(made) for _, _, offset in part] == list(range(15, 20))
 
     def test_damage_while_a_writer_appends(self, tmp_path: Path) -> None:
         """The writer does not notice it. A batch with a wrong length is left out, and the stream goes on after it."""

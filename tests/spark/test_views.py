@@ -189,6 +189,27 @@ def test_clean_segments_of_a_compacted_log(tmp_path: Path) -> None:
     assert [row["isActive"] for row in rows] == [False] * (len(rows) - 1) + [True]
 
 
+@pytest.mark.parametrize("column", ["modified", "maxTimestamp", "firstTimestamp"])
+def test_a_segment_that_retention_deletes_meanwhile_has_no_row(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, column: str
+) -> None:
+    with klog.open(tmp_path, create=True) as logs:
+        logs.create_topic("t", config={"internal.segment.bytes": 500})
+        for _ in range(10):
+            logs.append("t", [(b"k", bytes(100))])
+        left = logs.log("t").segments[-1].base_offset
+
+    def after_retention(*of_row: Any) -> Any:
+        with klog.open(tmp_path) as logs:
+            logs.log("t").delete_records(left)
+            logs.log("t").apply_retention()
+        return segment_of(*of_row)
+
+    segment_of = view_rows.SegmentOf
+    monkeypatch.setattr(view_rows, "SegmentOf", after_retention)
+    assert [row["baseOffset"] for row in read(tmp_path, "segments", ("baseOffset", column))] == [left]
+
+
 def test_an_index_whose_size_cannot_be_read_is_an_error(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with one_log(tmp_path) as log:
         log.append([(b"k", b"v")])
