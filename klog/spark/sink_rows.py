@@ -133,20 +133,26 @@ def _computed(records: pa.RecordBatch, count: int, sticky: int) -> pa.Array:
     return pa.Array.from_buffers(pa.int32(), len(records), [None, pa.py_buffer(targets(records, count, sticky))])
 
 
-def numbered(batch: pa.RecordBatch, plan: SinkPlan, names: list[str]) -> pa.RecordBatch:
-    """The rows with their column `partition`, computed from the key where it is null; null where there is no key."""
+def numbered(batch: pa.RecordBatch, plan: SinkPlan, names: list[str], *, every: bool = False) -> pa.RecordBatch:
+    """The rows with their column `partition`, computed from the key where it is null. Where there is no key it is null,
+    or computed from the value, if `every` row must have one."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    value = batch.column("value")
+    hashed = batch.column("key") if "key" in batch.schema.names else pa.nulls(len(batch), pa.binary())
+    if every:
+        hashed = pc.coalesce(hashed.cast(pa.binary()), value.cast(pa.binary()))
+    records = pa.RecordBatch.from_arrays([hashed, value], names=["key", "value"])
     found = pa.nulls(len(batch), pa.int32())
     topics = batch.column("topic").unique().to_pylist() if plan.options.topic is None else [plan.options.topic]
     for topic in topics if len(batch) else ():
         if topic is None:
             continue  # the write refuses it
-        made = _computed(batch.select(["key", "value"]), plan.target(topic).plan.partitions, 0)
+        made = _computed(records, plan.target(topic).plan.partitions, 0)
         here = pc.equal(batch.column("topic"), topic) if plan.options.topic is None else None
         found = made if here is None else pc.if_else(pc.fill_null(here, False), made, found)
-    found = pc.if_else(pc.is_valid(batch.column("key")), found, pa.nulls(len(batch), pa.int32()))
+    found = pc.if_else(pc.is_valid(hashed), found, pa.nulls(len(batch), pa.int32()))
     if "partition" in batch.schema.names:
         found = pc.coalesce(batch.column("partition").cast(pa.int32()), found)
     columns = [found if name == "partition" else batch.column(name) for name in names]

@@ -2,15 +2,18 @@
 source by itself (partitionBy is refused, a required distribution cannot be stated).
 
 A task then writes one large file for its partitions instead of a small one for each, and the rows of each partition
-have the order of `sort`. Without it a write keeps the order of the DataFrame inside each task, and that of the tasks.
+have the order of `sort`; a row without a key then goes to the partition of its value. Without `sort` a write keeps the
+order of the DataFrame inside each task, and that of the tasks.
 """
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
 from klog.arguments import chosen, text
+from klog.arguments import path as path_argument
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -20,7 +23,7 @@ Mode = Literal["append", "overwrite"]
 
 def write(
     df: DataFrame,
-    path: str,
+    path: str | os.PathLike[str],
     *,
     topic: str | None = None,
     mode: Mode = "append",
@@ -37,6 +40,8 @@ def write(
 
     Raises ValueError for a column or option that is not known; what Spark raises for a job that failed.
     """
+    from klog.spark.sink_options import absolute_path
+
     chosen("mode", mode, ("append", "overwrite"))
     given = {name: _text(value) for name, value in {**(options or {}), **more}.items()}
     if topic is not None:
@@ -44,8 +49,9 @@ def write(
     by = [sort] if isinstance(sort, str) else list(sort) if sort is not None else ["timestamp"]
     if sort is None and "timestamp" not in df.columns:
         by = []
-    shaped = arranged(df, {**given, "path": str(path)}, by)
-    shaped.write.format("klog").options(**given).mode(mode).save(str(path))
+    where = absolute_path(path_argument("path", path))  # as this process resolves it: Spark may have begun elsewhere
+    shaped = arranged(df, {**given, "path": where}, by)
+    shaped.write.format("klog").options(**given).mode(mode).save(where)
 
 
 def arranged(df: DataFrame, given: Mapping[str, str], by: Sequence[str]) -> DataFrame:
@@ -56,16 +62,16 @@ def arranged(df: DataFrame, given: Mapping[str, str], by: Sequence[str]) -> Data
     options = parse(given)
     check_columns(df.schema, options.topic)
     plan = plan_sink(options, overwrite=False)
-    by_key = "key" in df.columns
-    if not by_key and "partition" not in df.columns:
-        return df.sortWithinPartitions(*by) if by else df
-    numbered = _numbered(df, plan) if by_key else df
-    together = [name for name in ("topic", "partition") if name in numbered.columns]
+    if not by and "key" not in df.columns and "partition" not in df.columns:
+        return df
+    numbered = _numbered(df, plan, every=bool(by)) if by or "key" in df.columns else df
+    together = ["partition"] if options.topic is not None else ["topic", "partition"]
     return numbered.repartition(*together).sortWithinPartitions(*together, *by)
 
 
-def _numbered(df: DataFrame, plan: Any) -> DataFrame:
-    """The rows with a column partition: as given, else by the key. Rows without both keep null."""
+def _numbered(df: DataFrame, plan: Any, *, every: bool) -> DataFrame:
+    """The rows with a column partition: as given, else by the key. Rows without both keep null, unless `every` row must
+    have one."""
     from pyspark.sql.types import IntegerType, StructField, StructType
 
     fields = [field for field in df.schema.fields if field.name != "partition"]
@@ -75,7 +81,7 @@ def _numbered(df: DataFrame, plan: Any) -> DataFrame:
         from klog.spark.sink_rows import numbered
 
         for batch in batches:
-            yield numbered(batch, plan, schema.names)
+            yield numbered(batch, plan, schema.names, every=every)
 
     return df.mapInArrow(number, schema)
 

@@ -219,6 +219,15 @@ def test_records_are_those_of_klog_import(spark: SparkSession, tmp_path: Path) -
         assert leftovers(by_spark) == []
 
 
+def test_records_without_a_key_have_the_order_of_their_times(spark: SparkSession, tmp_path: Path) -> None:
+    rows = spark.range(0, 2000, 1, 8).selectExpr("2000 - id AS t", "cast(id AS string) AS text")
+    klog.spark.import_(spark, rows, tmp_path, "t", value="text", timestamp="t", partitions=2)
+    with klog.open(tmp_path, read_only=True) as logs:
+        found = [[record.timestamp for record in logs.log("t", partition).read()] for partition in range(2)]
+    assert sorted(itertools.chain(*found)) == list(range(1, 2001)) and all(found)
+    assert found == [sorted(times) for times in found]
+
+
 def test_a_named_job_is_committed_once(spark: SparkSession, tmp_path: Path) -> None:
     rows = spark.range(50).selectExpr("id", "cast(id AS string) AS text")
     first = klog.spark.import_(spark, rows, tmp_path / "data", "t", value="text", job="fifty")

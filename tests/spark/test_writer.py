@@ -337,6 +337,17 @@ def test_numbered_rows_agree_with_the_routing(tmp_path: Path) -> None:
     assert found == [expected, None, 4]
 
 
+@pytest.mark.parametrize("kind", [pa.string(), pa.binary(), pa.large_string(), pa.large_binary()], ids=str)
+@pytest.mark.parametrize("has_key", [False, True])
+def test_every_row_has_a_number_if_it_must(tmp_path: Path, kind: pa.DataType, has_key: bool) -> None:
+    """Rows without a key spread over the partitions, each by its value."""
+    plan = plan_sink(parse({"path": str(tmp_path), "topic": "t", "partitions": "5"}), overwrite=False)
+    values = pa.array([str(n) for n in range(100)], pa.string()).cast(kind)
+    rows = {"value": values, **({"key": pa.nulls(100, kind)} if has_key else {})}
+    found = numbered(pa.record_batch(rows), plan, ["value", "partition"], every=True).column("partition")
+    assert found.to_pylist() == [klog.partition_for(b"%d" % n, 5) for n in range(100)]
+
+
 # ---- streams ---------------------------------------------------------------------------------------------------------
 
 

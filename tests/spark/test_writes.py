@@ -102,6 +102,31 @@ def test_klog_spark_write_partitions_and_sorts_rows(spark: SparkSession, tmp_pat
     with klog.open(path, read_only=True) as logs:
         assert sum(1 for _ in logs.read("t")) == 10
 
+def test_klog_spark_write_sorts_rows_without_a_key_in_the_topic_of_the_option(
+    spark: SparkSession, tmp_path: Path
+) -> None:
+    rows = spark.range(0, 1000, 1, 6).selectExpr(
+        "cast(id AS string) AS value",
+        "timestamp_millis(1600000100000 - id) AS timestamp",
+        "concat('t', id % 3) AS topic",
+    )
+    klog.spark.write(rows, tmp_path, topic="t", partitions=2)
+    with klog.open(tmp_path, read_only=True) as logs:
+        assert list(logs.topics()) == ["t"]
+        found = [[record.timestamp for record in logs.log("t", partition).read()] for partition in range(2)]
+    assert sum(map(len, found)) == 1000 and all(found)
+    assert found == [sorted(times) for times in found]
+
+
+def test_klog_spark_write_resolves_a_path_where_the_program_is(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The program has changed its directory since Spark was started."""
+    monkeypatch.chdir(tmp_path)
+    klog.spark.write(spark.range(3).selectExpr("cast(id AS string) AS value"), "data", topic="t")
+    assert values(tmp_path / "data", "t") == [0, 1, 2]
+
+
 
 @pytest.mark.parametrize("option", ["topik", "segment.bytes"])
 def test_a_wrong_option_is_an_error_that_names_it(spark: SparkSession, tmp_path: Path, option: str) -> None:
