@@ -102,6 +102,7 @@ def test_klog_spark_write_partitions_and_sorts_rows(spark: SparkSession, tmp_pat
     with klog.open(path, read_only=True) as logs:
         assert sum(1 for _ in logs.read("t")) == 10
 
+
 def test_klog_spark_write_sorts_rows_without_a_key_in_the_topic_of_the_option(
     spark: SparkSession, tmp_path: Path
 ) -> None:
@@ -125,7 +126,6 @@ def test_klog_spark_write_resolves_a_path_where_the_program_is(
     monkeypatch.chdir(tmp_path)
     klog.spark.write(spark.range(3).selectExpr("cast(id AS string) AS value"), "data", topic="t")
     assert values(tmp_path / "data", "t") == [0, 1, 2]
-
 
 
 @pytest.mark.parametrize("option", ["topik", "segment.bytes"])
