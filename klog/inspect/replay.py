@@ -2,7 +2,7 @@
 
   E1  leader epochs do not fall from batch to batch
   E2  the epoch of a batch is that of the cache's entry for its offset (below the first entry: at most its epoch), and
-      an entry begins where a batch does
+      no entry begins inside a batch; it may begin in a gap that a truncation has left
   X1  each abort marker that ends a transaction has a .txnindex entry, with the transaction's first offset and the last
       stable offset after it; and each entry has its marker
   P1  a snapshot of offset N holds nothing from N on, and agrees with the batches below N
@@ -50,10 +50,12 @@ class EpochCheck:
         self._at = -1
         self._last = -1
         self._first: int | None = None
+        self._end = 0  # of the last batch
 
     def batch(self, path: str, position: int, batch: RecordBatch, *, complete: bool) -> None:
         """Check the next sound batch, of the file at path. complete: no offset is missing so far."""
         epoch, offset = batch.leader_epoch, batch.base_offset
+        end_before, self._end = self._end, batch.next_offset
         if self._first is None:
             self._first = offset
         if epoch < -1:
@@ -69,7 +71,7 @@ class EpochCheck:
                 self._at += 1
                 start = entries[self._at][1]
                 # The first entry moves with the log start, also into a batch.
-                if complete and self._at > 0 and self._first < start < offset:
+                if complete and self._at > 0 and self._first < start < end_before:
                     self._report.add(
                         "epoch",
                         self._path,

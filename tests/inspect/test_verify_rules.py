@@ -313,6 +313,26 @@ def test_a_truncation_drops_producers_below_the_log_start(tmp_path: Path) -> Non
         assert log.verify().problems == []
 
 
+def test_an_epoch_may_begin_in_a_gap_that_a_truncation_has_left(tmp_path: Path) -> None:
+    with klog.Log.open(tmp_path / "t-0", clock=ManualClock(NOW)) as log:
+        for epoch in (0, 1):
+            log.append_batches(batch(3), leader_epoch=epoch)
+        log.truncate_to(4)  # inside the batch of epoch 1
+        log.roll()
+        log.append_batches(batch(1))
+        assert log.leader_epochs == [(0, 0), (1, 3)]
+        assert log.verify().problems == []
+
+
+def test_an_epoch_that_begins_inside_a_batch_is_reported(tmp_path: Path) -> None:
+    directory = _foreign(tmp_path, [])
+    batches = [encode([(None, b"v" * 20, 5)] * 2, base_offset=2 * i, leader_epoch=i // 2) for i in range(4)]
+    (directory / "00000000000000000000.log").write_bytes(b"".join(batches))
+    (directory / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n1 3\n")
+    assert _kinds(directory) == ["epoch"]
+    assert "epoch 1 from 3, but no batch begins there" in _messages(directory)
+
+
 def test_a_lost_log_start_is_taken_from_the_leader_epochs(tmp_path: Path) -> None:
     """The truncation dropped the open transaction at offset 0, so the producer's next one begins later."""
     path = tmp_path / "t-0"
