@@ -83,3 +83,23 @@ def test_gaps_below_the_first_segment_are_forgotten(tmp_path: Path) -> None:
         log.apply_retention()
         log.append_batches(encode(ROWS, base_offset=30), origin="replication")
     assert (tmp_path / "t-0" / "klog-gaps").read_text() == "0\n1\n23 30\n"
+
+
+@pytest.mark.parametrize("fully", [False, True])
+def test_a_truncation_removes_the_gaps_above_it(tmp_path: Path, fully: bool) -> None:
+    """These offsets may get records, and nothing may excuse the loss of these."""
+    path = with_gap(tmp_path)
+    with klog.Log.open(path, config={"cleanup.policy": "delete"}) as log:
+        if fully:
+            log.truncate_fully_and_start_at(0)
+            log.append(ROWS)
+        else:
+            log.truncate_to(3)
+        for count in (7, 3):
+            log.roll()
+            log.append([(b"k", b"v", NOW)] * count)
+        assert [segment.base_offset for segment in log.segments] == [0, 3, 10]
+    for lost in path.glob(f"{3:020}.*"):
+        lost.unlink()
+    with pytest.raises(CorruptLog, match="records 3 to 9 are missing"):
+        reopen(path)

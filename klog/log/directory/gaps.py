@@ -35,6 +35,15 @@ def note(files: Files, directory: str, end: int, base_offset: int, first: int) -
     _write(files, directory, kept | {(end, base_offset)})
 
 
+def cut(files: Files, directory: str, last: int) -> None:
+    """Remove the gaps after the last segment that a truncation has left, durably: there may be records from now on.
+    last: its base offset."""
+    known = read(directory)
+    kept = {gap for gap in known if gap[1] <= last}
+    if kept != known:
+        _write(files, directory, kept)
+
+
 def add(files: Files, directory: str, gaps: Iterable[tuple[int, int]]) -> None:
     """Add gaps anywhere in the log durably."""
     _write(files, directory, read(directory).union(gaps))

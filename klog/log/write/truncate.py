@@ -7,6 +7,8 @@
       after a crash a load would believe a recovery point or a log start beyond the new log, and a reader would miss the
       records that replace those that it has read
   T4  the listener gets a new high watermark at the end: it may append
+  T5  a gap is removed from klog-gaps after the segment that follows it: else the load after a crash between the two
+      would take the gap for lost records
 
 Under the log's lock. An OSError takes the log offline; the next load finds a prefix. Kafka: UnifiedLog, LocalLog.
 """
@@ -15,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from klog.log.directory import gaps
 from klog.log.load.batch_epochs import learn_epochs
 from klog.log.load.inputs import inputs_of, new_segment
 from klog.log.load.rebuild import producers_at
@@ -78,7 +81,12 @@ def _remove(log: LogCore, next_end: int, action: Callable[[], None]) -> None:
     before, owner = log.high_watermark, log.directory.owner
     if owner is not None:
         guard_undoable(log, lambda: owner.lower_positions(log, next_end))  # T3
-    uninterrupted(log, action)
+
+    def remove() -> None:
+        action()
+        gaps.cut(log.options.files, log.directory.path, log.segments[-1].base_offset)  # T5
+
+    uninterrupted(log, remove)
     if log.high_watermark != before:
         high_watermark.notify_listener(log, log.high_watermark)  # T4
 
