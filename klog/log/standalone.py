@@ -143,14 +143,17 @@ class _Owner:
         """Lower the positions of named readers of a log that was shortened, or is about to be."""
         lower_positions(self._parent, reader_names(self._parent), log.topic, log.partition, log_end, self._files)
 
-    def forget(self, log: LogCore) -> None:
+    def remove_checkpoints(self, key: checkpoint.Partition) -> None:
         """Remove the checkpoints of a deleted log: a new one of its name begins at 0."""
-        key = log.topic, log.partition
+        with directory_lock(self._parent):
+            for name in (checkpoint.RECOVERY_POINT, checkpoint.LOG_START, checkpoint.HIGH_WATERMARK):
+                self._set(name, key, None)
+        cleaner_offsets.forget(self._files, self._parent, lambda other: other == key)
+
+    def forget(self, log: LogCore) -> None:
+        """Remove the checkpoints of a log that has been deleted."""
         try:
-            with directory_lock(self._parent):
-                for name in (checkpoint.RECOVERY_POINT, checkpoint.LOG_START, checkpoint.HIGH_WATERMARK):
-                    self._set(name, key, None)
-            cleaner_offsets.forget(self._files, self._parent, lambda other: other == key)
+            self.remove_checkpoints((log.topic, log.partition))
         finally:
             self._unlock()
 
@@ -369,6 +372,9 @@ def _open_to_write(
     """Take the locks and the marker, load the log, finish the commits in progress."""
     parent, owner, log = os.path.dirname(path), _Owner(path, files), None
     try:
+        is_new = not os.listdir(path)
+        if is_new:
+            owner.remove_checkpoints(key)  # a deletion that a crash has ended may have left them
         stated = _stated(path, key, given)
         listed = os.listdir(parent)  # a writer must not miss a manifest: it raises if it cannot look
         owner.take_marker()
@@ -383,6 +389,8 @@ def _open_to_write(
         stated["topic_id"] = given.topic_id or created_id
         log = load(**stated)
         belong_to(log._core, owner)
+        if is_new:
+            owner.lower_positions(log._core, log._core.log_end_offset)  # of readers of a deleted log of this name
         for manifest in manifests:
             check(log._core, manifest)
             roll_forward(log._core, manifest)

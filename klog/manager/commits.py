@@ -116,6 +116,8 @@ class Commits:
         new = self._check_topics(job)
         for file in job.files:
             self._check_file(directory, job.token, file)
+        for name, topic in new.items():
+            directory.forget_before(name, range(topic.partitions))
         manifest = Manifest(job.token, self._place(directory, job), new, job.stream)
         self._files.replace(layout.commit_path(directory.path, job.token), manifest.encode())
         with directory.guarded():

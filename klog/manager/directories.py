@@ -237,6 +237,13 @@ class LogDirectory:
         """Remove every partition of a topic from the checkpoints."""
         self._forget(lambda other: other[0] == topic)
 
+    def forget_before(self, topic: str, partitions: Iterable[int]) -> None:
+        """Remove partitions that are about to be made from the checkpoints: a partition of this name may have been
+        removed by another program. A new log begins at 0."""
+        keys = {(topic, number) for number in partitions}
+        if not (keys.isdisjoint(self.points) and keys.isdisjoint(self.starts)):
+            self._forget(keys.__contains__)
+
     def _forget(self, gone: Callable[[Partition], bool]) -> None:
         with self._mutex:
             for name, offsets in ((checkpoint.RECOVERY_POINT, self.points), (checkpoint.LOG_START, self.starts)):

@@ -133,8 +133,11 @@ class TopicLife:
                 "add_partitions() and alter_topic() change it"
             )
 
-    def _make(self, name: str, partitions: Iterable[int], topic_id: uuid.UUID, counts: dict[LogDirectory, int]) -> None:
+    def _make(self, name: str, partitions: range, topic_id: uuid.UUID, counts: dict[LogDirectory, int]) -> None:
         """Make the directories of partitions, durably."""
+        for home in self._directories.online():
+            with home.guarded():
+                home.forget_before(name, partitions)
         for partition in partitions:
             self._make_anywhere(name, partition, topic_id, counts)
         for home in self._directories.online():

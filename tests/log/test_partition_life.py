@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import shutil
 import uuid
 from pathlib import Path
 
@@ -358,3 +359,15 @@ def test_a_directory_marked_for_deletion_loads_with_a_segment(tmp_path: Path) ->
         assert (len(log.segments), log.log_end_offset) == (1, 0)
         log.delete()
     assert not os.path.exists(path)
+
+
+def test_a_new_log_begins_at_0_after_a_crash_in_a_deletion(tmp_path: Path) -> None:
+    """The files of the log are removed before its checkpoints."""
+    with open_log(tmp_path) as log:
+        log.append(X * 5)
+        log.delete_records(3)
+    shutil.rmtree(tmp_path / "t-0")
+    with open_log(tmp_path) as log:
+        assert (log.log_start_offset, log.log_end_offset, bases(log)) == (0, 0, [0])
+        assert log.append(X).first_offset == 0
+    assert read_offsets(str(tmp_path / "log-start-offset-checkpoint")) == {}

@@ -603,6 +603,19 @@ def test_log_open_does_not_make_a_partition_of_staged_files(root: Path) -> None:
     assert commit(root, job("a", files, new=TopicPlan(1, is_new=True))) == {"new": {0: (0, 0)}}
 
 
+def test_a_commit_creates_a_topic_where_another_program_has_removed_one(root: Path) -> None:
+    """The checkpoints of the old one do not count: its log start is above the offsets of the commit."""
+    with klog.open(root) as logs:
+        logs.create_topic("new")
+        logs.log("new").append([(None, b"old")] * 5)
+        logs.log("new").delete_records(3)
+    shutil.rmtree(root / "new-0")
+    (root / "klog-topics.json").unlink()
+    files = stage(root, "a", {("new", 0): [b"x"]})
+    assert commit(root, job("a", files, new=TopicPlan(1, is_new=True))) == {"new": {0: (0, 0)}}
+    assert values(root, "new") == [b"x"]
+
+
 def test_topics_that_changed_while_records_were_staged(root: Path) -> None:
     files = stage(root, "a", {("t", 0): [b"x"], ("late", 0): [b"x"]})
     plans = {"t": TopicPlan(2, uuid.uuid4()), "late": TopicPlan(1, is_new=True)}

@@ -6,6 +6,7 @@ from __future__ import annotations
 import asyncio
 import gc
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -394,3 +395,14 @@ def test_invalid_options_raise(logs: klog.LogManager, options: dict[str, Any], e
     with pytest.raises(error, match=text):
         logs.reader("events", "r", **options)
     assert not list(Path(logs.path).glob("klog-reader*"))
+
+
+def test_a_reader_reads_a_new_log_where_another_program_has_removed_one(tmp_path: Path) -> None:
+    """After a clean stop, and without a topic id that would tell the two apart."""
+    path = tmp_path / "events-0"
+    for value in (b"old", b"new"):
+        with klog.Log.open(path) as log:
+            log.append([(None, value)] * 3)
+        with klog.open(tmp_path) as logs, logs.reader("events", "billing") as reader:
+            assert values(reader) == [value] * 3
+        shutil.rmtree(path)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import json
+import shutil
 import uuid
 from pathlib import Path
 from typing import Any
@@ -120,6 +121,24 @@ def test_a_creation_that_a_start_cannot_undo_shows_no_topic_and_the_next_start_u
             assert nth > 5
             return
     raise AssertionError("no attempt succeeded")
+
+
+def test_a_new_partition_begins_at_0_where_another_program_has_removed_one(tmp_path: Path) -> None:
+    """As in Kafka, the checkpoints of the old one do not count."""
+    with opened(tmp_path) as logs:
+        logs.create_topic("t", partitions=2)
+        for number in range(2):
+            logs.log("t", number).append([(None, b"old")] * 5)
+            logs.log("t", number).delete_records(3)
+    for number in range(2):
+        shutil.rmtree(tmp_path / f"t-{number}")
+    (tmp_path / "klog-topics.json").unlink()
+    with opened(tmp_path) as logs:
+        logs.create_topic("t")
+        logs.add_partitions("t", 2)
+        found = [logs.log("t", number) for number in range(2)]
+        assert [(log.log_start_offset, log.log_end_offset) for log in found] == [(0, 0), (0, 0)]
+        assert [log.append([(None, b"new")]).first_offset for log in found] == [0, 0]
 
 
 def test_a_second_creation_does_not_change_the_topic(tmp_path: Path) -> None:
