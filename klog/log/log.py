@@ -208,8 +208,8 @@ class Log:
 
     @property
     def leader_epoch(self) -> int:
-        """The epoch of the partition's leader: the newest of leader_epochs, or a later one that had no record when the
-        log was loaded; 0 for a log without any."""
+        """The epoch of the partition's leader, and of its next records: the newest of leader_epochs, or a later one
+        that had no record when the log was loaded or truncated; 0 for a log without any."""
         return self._core.now.epochs.current
 
     @property
@@ -361,8 +361,8 @@ class Log:
                  "coordinator": the same for markers and records of coordinators: no sequence numbers, no duplicates.
                  "replication": batches as the leader stored them, with their offsets; may begin beyond the log end.
                  "raft": the same for a metadata log; begins at the log end.
-        leader_epoch: for clients the epoch to set, None is the latest one. For replication that of the leader: batches
-        from the first with a later epoch on are skipped. For raft the epoch that every batch must have.
+        leader_epoch: for clients the epoch to set, None is the log's. For replication that of the leader: batches from
+        the first with a later epoch on are skipped. For raft the epoch that every batch must have.
 
         Skips a truncated batch at the end. Never writes to the buffer. Appends all batches, or nothing if it raises:
         CorruptBatch, InvalidRecord, InvalidTimestamp, RecordTooLarge (max.message.bytes, not for replication),

@@ -351,9 +351,9 @@ def copy_file(files: Files, source: str, target: str) -> int:
 
 
 def _keep_epochs(log: LogCore, copy: LogCore) -> None:
-    """Give a copy the leader epochs of the log: its load has dropped that of a leader without a record."""
+    """Give a copy the leader epochs of the log: its load has dropped the entry of a leader without a record."""
     copy.epochs.put_back(log.epochs.entries)
-    copy.epochs.begin_at(log.epochs.current)
+    copy.epochs.begin_at(log.epochs.current, log.log_end_offset)
     copy.epochs.flush()
 
 

@@ -358,11 +358,10 @@ class History:
         )
 
     def _latest(self, log: klog.Log) -> int:
-        epochs = log._core.epochs
-        return epochs.default if epochs.latest is None else epochs.latest
+        return log.leader_epoch
 
     def _epoch_for(self, log: klog.Log) -> int:
-        """The latest leader epoch, or sometimes a new one."""
+        """The leader epoch, or sometimes a new one."""
         return self._latest(log) + (self.rng.random() < 0.2)
 
     def together(self, log: klog.Log) -> None:

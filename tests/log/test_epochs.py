@@ -144,7 +144,7 @@ def test_negative_epochs_and_starts_are_refused(tmp_path: Path) -> None:
 
 
 def test_truncations_are_written_by_a_flush(tmp_path: Path) -> None:
-    """LE14: but clear_and_flush() empties memory and file at once."""
+    """LE14: clear() and flush() empty memory and file."""
     epochs = make(tmp_path, (2, 6), (3, 8), (4, 11))
     epochs.flush()
     epochs.truncate_from_end(11)
@@ -152,7 +152,8 @@ def test_truncations_are_written_by_a_flush(tmp_path: Path) -> None:
     assert (tmp_path / "leader-epoch-checkpoint").read_text() == "0\n3\n2 6\n3 8\n4 11\n"
     epochs.flush()
     assert (tmp_path / "leader-epoch-checkpoint").read_text() == "0\n1\n3 8\n"
-    epochs.clear_and_flush()
+    epochs.clear()
+    epochs.flush()
     assert epochs.entries == []
     assert (tmp_path / "leader-epoch-checkpoint").read_text() == "0\n0\n"
 
@@ -386,3 +387,68 @@ def test_a_load_knows_the_epoch_of_records_that_a_crash_has_lost(tmp_path: Path)
     os.truncate(directory / f"{0:020}.log", size - 1)
     with klog.Log.open(directory, clean_shutdown=False, recovery="kafka") as log:
         assert (log.leader_epoch, log.leader_epochs, log.log_end_offset) == (2, [(0, 0), (1, 1)], 2)
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_loads_keep_the_epoch_of_a_leader_without_a_record(tmp_path: Path, clean: bool) -> None:
+    directory = tmp_path / "t-0"
+    with klog.Log.open(directory) as log:
+        log.append([(None, b"a")])
+        log.begin_leader_epoch(4)
+    for _ in range(3):
+        with klog.Log.open(directory, clean_shutdown=clean) as log:
+            assert (log.leader_epoch, log.leader_epochs) == (4, [(0, 0)])
+    with klog.Log.open(directory, clean_shutdown=clean) as log:
+        log.append([(None, b"b")])
+        log.append_batches(encode([(None, b"c")]))
+        assert [record.leader_epoch for record in log.read()] == [0, 4, 4]
+        assert log.leader_epochs == [(0, 0), (4, 1)]
+
+
+def test_a_truncation_keeps_the_epoch_of_the_leader_above_those_of_older_records(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    with klog.Log.open(directory) as log:
+        log.append([(None, b"a")])
+        log.begin_leader_epoch(5)
+        log.append([(None, b"b"), (None, b"c")])
+        log.truncate_to(1)
+        assert (log.leader_epoch, log.leader_epochs) == (5, [(0, 0)])
+    for _ in range(2):
+        with klog.Log.open(directory) as log:
+            assert (log.leader_epoch, log.leader_epochs) == (5, [(0, 0)])
+    with klog.Log.open(directory) as log:
+        log.append_batches(encode([(None, b"d")]))
+        log.append([(None, b"e")])
+        assert [record.leader_epoch for record in log.read()] == [0, 5, 5]
+
+
+@pytest.mark.parametrize("origin", ["client", "replication"])
+def test_a_batch_of_an_earlier_epoch_takes_the_place_of_a_leader_without_a_record(tmp_path: Path, origin: Any) -> None:
+    """Else the file would give the batch an epoch that it does not have."""
+    directory = tmp_path / "t-0"
+    with klog.Log.open(directory) as log:
+        log.append([(None, b"a")])
+        log.begin_leader_epoch(1)
+    with klog.Log.open(directory) as log:
+        given = {"leader_epoch": 0} if origin == "client" else {}
+        batch = encode([(None, b"b")], base_offset=1 if origin == "replication" else 0, leader_epoch=0)
+        log.append_batches(batch, origin=origin, **given)
+        assert log.leader_epochs == [(0, 0)]
+        assert (directory / "leader-epoch-checkpoint").read_text() == "0\n1\n0 0\n"
+    with klog.Log.open(directory, clean_shutdown=False) as log:
+        assert (log.leader_epoch, log.leader_epochs) == (0, [(0, 0)])
+
+
+def test_the_log_start_leaves_the_leader_its_epoch(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    with klog.Log.open(directory) as log:
+        log.append([(None, b"a"), (None, b"b")])
+        log.begin_leader_epoch(3)
+    for start in (1, 2):
+        with klog.Log.open(directory) as log:
+            log.delete_records(start)
+            assert (log.leader_epoch, log.leader_epochs) == (3, [(0, start)])
+    with klog.Log.open(directory) as log:
+        assert log.leader_epoch == 3
+        log.append([(None, b"c")])
+        assert [record.leader_epoch for record in log.read()] == [3]

@@ -603,6 +603,19 @@ def test_log_open_does_not_make_a_partition_of_staged_files(root: Path) -> None:
     assert commit(root, job("a", files, new=TopicPlan(1, is_new=True))) == {"new": {0: (0, 0)}}
 
 
+@pytest.mark.parametrize("interrupted", [False, True])
+def test_committed_records_have_the_epoch_of_the_leader(root: Path, interrupted: bool) -> None:
+    with klog.open(root) as logs:
+        logs.log("t").begin_leader_epoch(4)
+    files = stage(root, "a", {("t", 0): [b"x"]})
+    if interrupted:
+        interrupt(root, job("a", files))
+    else:
+        commit(root, job("a", files))
+    with klog.open(root) as logs:
+        assert [record.leader_epoch for record in logs.log("t").read()] == [0, 0, 0, 4]
+
+
 def test_a_commit_creates_a_topic_where_another_program_has_removed_one(root: Path) -> None:
     """The checkpoints of the old one do not count: its log start is above the offsets of the commit."""
     with klog.open(root) as logs:

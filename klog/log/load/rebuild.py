@@ -111,7 +111,7 @@ class DerivedState:
             learn_epochs(epochs, segments)
         if mend_epochs(epochs, segments, log_end, last_epoch):
             _log.warning("event=epochs_mended path=%s", epochs.path)
-        epochs.begin_at(max(epochs.latest or 0, dropped))  # the epoch of a leader must not decrease
+        epochs.begin_at(max(epochs.latest or 0, dropped), log_end)  # the epoch of a leader must not decrease
         if start:
             epochs.truncate_from_start(start)
         epochs.flush()

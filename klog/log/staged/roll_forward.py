@@ -4,7 +4,8 @@
   A2  what the log already holds of these offsets must be the staged batches, byte for byte; else another writer has
       been here, and nothing is appended (UnexplainedLogEnd). A log end below base_offset is the same
   A3  a part whose log was compacted or deleted from since is applied: a writer that does so has applied it before
-  A4  batches have the leader epoch that the log has at base_offset, whatever a later writer went on with
+  A4  batches have the leader epoch that the log has at base_offset, whatever a later writer went on with: that of the
+      leader if nothing is applied
   A5  a start checks all logs of a commit, and the checksums of its files, before it appends to the first
   A6  a large file is not copied: it gets its offsets in place, is fsynced, and becomes a segment by a rename. A start
       that does not find it looks for that segment, which must have the file's checksum. One that finds it with some of
@@ -90,8 +91,8 @@ def _path(log: LogCore, manifest: Manifest, file: AssignedFile) -> str:
 
 def _epoch(log: LogCore, part: Part) -> int:
     """A4."""
-    known = log.epochs.epoch_for_offset(part.base_offset)
-    return log.epochs.default if known is None else known
+    known = None if log.log_end_offset <= part.base_offset else log.epochs.epoch_for_offset(part.base_offset)
+    return log.epochs.current if known is None else known
 
 
 def _is_segment(log: LogCore, part: Part, file: AssignedFile) -> bool:

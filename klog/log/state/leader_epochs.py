@@ -2,6 +2,9 @@
 
   E1  epochs and start offsets rise strictly from entry to entry
   E2  the file holds a new epoch before the first batch of it is acknowledged
+  E3  the file also has the epoch of a leader without a record, as its last line. Kafka's leader writes that line, too,
+      and a load drops it from the entries and the file. No controller knows the epoch here, so the line stays until a
+      batch is appended
 
 Changed under the log's lock, read by any thread. Kafka: LeaderEpochFileCache.
 """
@@ -35,7 +38,8 @@ class LeaderEpochCache(EpochFields):
         self._detached = False
         self.problem: CorruptCheckpoint | None = None
         self.fell = False  # did the file break E1?
-        self.default = 0  # the epoch of an append that names none, while the cache is empty
+        self.default = 0  # the least epoch of an append that names none
+        self._begins: int | None = None  # E3: where the epoch `default` begins, if it is above the latest
 
     def load(self) -> None:
         """Read the file. An unreadable file counts as empty; `problem` then has the error."""
@@ -69,7 +73,7 @@ class LeaderEpochCache(EpochFields):
 
     @property
     def current(self) -> int:
-        """The epoch of the leader: the newest one, also if it began before the last load and has no record."""
+        """The epoch of the leader and of an append that names none: the newest one, also if it has no entry (E3)."""
         return max(self.entries[-1][0], self.default) if self.entries else self.default
 
     def _at(self, epoch: int) -> int:
@@ -109,10 +113,11 @@ class LeaderEpochCache(EpochFields):
         batch is acknowledged (E2)."""
         if epoch < 0 or start < 0:
             raise ValueError(f"epoch {epoch} from offset {start}: neither may be negative")
+        leads, self._begins = self._begins is not None, None
         if self.entries:
             latest, latest_start = self.entries[-1]
             if epoch == latest and start >= latest_start:
-                return False
+                return leads
         self._put(epoch, start)
         return True
 
@@ -139,22 +144,22 @@ class LeaderEpochCache(EpochFields):
     def clear(self) -> None:
         """Drop all entries in memory."""
         self.entries = []
+        self._begins = None
 
-    def begin_at(self, epoch: int) -> None:
-        """Use this epoch for an append that names none while the cache is empty."""
-        self.default = epoch
-
-    def clear_and_flush(self) -> None:
-        """Drop all entries in memory and in the file."""
-        self.clear()
-        self.flush()
+    def begin_at(self, epoch: int, end: int) -> None:
+        """The epoch of the leader: that of an append that names none, unless an entry has a later one. end: that of the
+        last batch, where the file has it then (E3)."""
+        self.default, self._begins = epoch, end
 
     # ---- the file --------------------------------------------------------------------------------------------------
 
     def flush(self) -> None:
         """Write the file if it differs from the cache."""
-        if not self._detached and (self._stored != self.entries or self.problem is not None):
-            entries = list(self.entries)
+        entries = list(self.entries)
+        if self._begins is not None and self.default > (self.latest or 0):
+            _drop_contradicting(entries, self.default, self._begins)
+            entries.append((self.default, self._begins))
+        if not self._detached and (self._stored != entries or self.problem is not None):
             self._files.replace(self.path, format_epochs(entries))
             self._stored = entries
             self.problem = None

@@ -227,8 +227,7 @@ cdef AppendInfo led_locked(LogCore log, Tail tail, buffer, str origin, leader_ep
     elif tail is not None:
         epoch = tail.epoch
     else:
-        latest = log.epochs.latest
-        epoch = log.epochs.default if latest is None else latest
+        epoch = log.epochs.current
     batch = leaders_batch(buffer, policy.of_leader, log.end_of_append(), now, origin, epoch, policy.request_bytes_max)
     if batch is None:
         return nothing(log.end_of_append(), log.log_start_offset)

@@ -77,8 +77,8 @@ cdef class Tail:
     What needs the full path:
 
       tail_of, new_tail   a log that is not open for appends, has a listener, a transaction that ends with the move of
-                          the log end, no leader epoch yet, or an active segment that does not take appends yet or begins
-                          beyond the log end
+                          the log end, no leader epoch yet or one without a record, or an active segment that does not
+                          take appends yet or begins beyond the log end
       led_locked          (_append) no whole batch, another leader epoch
       followed_locked     (_append) the same, messages of magic 0 and 1, offsets below the log end, for raft also beyond
       entries_after       a batch with a producer id that does not continue what this producer has sent: an unknown
@@ -202,7 +202,7 @@ cdef Tail new_tail(LogCore log):
     config, entries, segment = log.config, log.epochs.entries, log.segment_list.segments[len(log.segment_list.segments) - 1]
     active = segment._active
     if (
-        active is None or not entries or active.config is not config
+        active is None or log.epochs.latest != log.epochs.current or active.config is not config
         or log.end_of_append() < segment.base_offset
     ):
         return None

@@ -67,9 +67,8 @@ def group_locked(log: LogCore, group: BatchGroup, now: int) -> None:
     full."""
     first = log.append_end
     check_reached(log.name, log.segments[-1], first)
-    epoch = log.epochs.latest
-    if epoch is None:
-        epoch = log.epochs.default
+    epoch = log.epochs.current
+    if epoch != log.epochs.latest:
         log.epochs.assign(epoch, first)
         guard(log, log.epochs.flush)
     group.assign(first, epoch)
@@ -154,6 +153,7 @@ def take_back_epochs(log: LogCore, known: list[tuple[int, int]]) -> None:
     """Undo A4 of batches that were not appended."""
     if log.epochs.entries is not known:
         log.epochs.put_back(known)
+        log.epochs.begin_at(log.epochs.default, log.append_end)
         if log.health.offline is None:
             guard(log, log.epochs.flush)
 

@@ -22,4 +22,4 @@ def begin_epoch(log: LogCore, epoch: int) -> None:
             except BaseException:
                 take_back_epochs(log, known)
                 raise
-        log.epochs.begin_at(epoch)
+        log.epochs.begin_at(epoch, log.log_end_offset)

@@ -59,7 +59,7 @@ def truncate_to_locked(log: LogCore, offset: int) -> bool:
     """Truncate the log to end at offset. Returns False if it ends at or below it already."""
     if offset >= log.log_end_offset:
         log.epochs.truncate_from_end(log.log_end_offset)
-        guard(log, log.epochs.flush)
+        guard(log, lambda: _write_epochs(log))
         return False
     segments = log.segments
     if offset < segments[0].base_offset:
@@ -108,7 +108,7 @@ def _truncate(log: LogCore, kept: tuple[Segment, ...], offset: int, reached: int
         # A crash has lost a raised log start, and the first entry began there: the records below have epochs, too.
         learn_epochs(log.epochs, log.segments)
         log.epochs.truncate_from_start(start)
-    log.epochs.flush()
+    _write_epochs(log)
     log.options.files.fsync_dir(log.directory.path)
     log.segment_list.took_back()  # readers that began after the cut may have seen bytes beyond the new end
 
@@ -122,8 +122,14 @@ def _truncate_to_start(log: LogCore, offset: int, start: int) -> None:
     _restart(log, start, offset, start)
     reload_producers(log)
     log.epochs.truncate_from_end(offset)
-    log.epochs.flush()
+    _write_epochs(log)
     log.options.files.fsync_dir(log.directory.path)
+
+
+def _write_epochs(log: LogCore) -> None:
+    """Write the leader epochs of the records that are left, and that of the leader."""
+    log.epochs.begin_at(log.epochs.default, log.segments[-1].next_offset)
+    log.epochs.flush()
 
 
 def truncate_fully_locked(log: LogCore, offset: int, start: int) -> None:
@@ -138,7 +144,8 @@ def _restart_at(log: LogCore, offset: int, start: int) -> None:
     if log.watermark.metadata is not None:
         log.watermark.set(high_watermark.end_of(log))
     log.producers.truncate_fully_and_start_at(offset)
-    log.epochs.clear_and_flush()
+    log.epochs.clear()
+    _write_epochs(log)
     log.options.files.fsync_dir(log.directory.path)
     log.flush_state.synced_up_to(point)
 
