@@ -13,8 +13,10 @@ from klog.cli.group import DATA_PROBLEM, FAILURE, exit_code
 from klog.cli.import_ import _setting
 from klog.cli.output import (
     agreed,
+    check_question,
     counted,
     json_option,
+    on_terminal,
     print_json,
     printable,
     progress_bar,
@@ -88,8 +90,8 @@ def command(
     line to DIR/klog-audit.jsonl with the key's SHA-256, not the key. Note that the shell's history keeps the key.
 
     What is removed cannot be restored. So klog asks before, on a terminal only: not in a pipe or a script, and not with
-    --yes. A damaged partition is reported with file, position and offset, and left as it is; the others go on. Exit
-    code 3.
+    --yes, which --json needs there. A damaged partition is reported with file, position and offset, and left as it is;
+    the others go on. Exit code 3.
 
     \b
     klog compact data --dry-run
@@ -103,8 +105,10 @@ def command(
         raise click.UsageError("--config has no effect with --purge-key: leave it out")
     if config and topic is None:
         raise click.UsageError("--config needs --topic: it applies to one topic")
-    if not (dry_run or yes or agreed(_question(directory, topic, purge_key is not None))):
-        ctx.exit(FAILURE)
+    if not (dry_run or yes) and on_terminal():
+        check_question(as_json)
+        if not agreed(_question(directory, topic, purge_key is not None)):
+            ctx.exit(FAILURE)
     try:
         with progress_bar(progress) as draw:
             if purge_key is not None:

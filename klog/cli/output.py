@@ -292,10 +292,21 @@ def counted(count: int, one: str, many: str | None = None) -> str:
     return f"{count:,} {one if count == 1 else many or one + 's'}"
 
 
+def on_terminal() -> bool:
+    """Return whether a question can be asked and answered."""
+    return sys.stdin is not None and sys.stdin.isatty() and sys.stderr.isatty()
+
+
+def check_question(as_json: bool) -> None:
+    """Raise click.UsageError where agreed() must not ask: a script would wait for ever, or be refused."""
+    if as_json or not on_terminal():
+        why = "--json asks nothing" if as_json else "there is no terminal to ask on"
+        raise click.UsageError(f"{why}: add --yes, or --dry-run to see what would be changed.")
+
+
 def agreed(question: str) -> bool:
-    """Ask before something is removed, and return the answer; a refusal is reported. Without a question True, if stdin
-    or stderr is not a terminal."""
-    if sys.stdin is None or not (sys.stdin.isatty() and sys.stderr.isatty()) or click.confirm(question, err=True):
+    """Ask before something is changed, and return the answer; a refusal is reported."""
+    if click.confirm(question, err=True):
         return True
     click.echo("klog: nothing was changed; --dry-run shows what would be", err=True)
     return False

@@ -9,6 +9,8 @@ import click
 
 from klog.cli.group import DATA_PROBLEM, FAILURE
 from klog.cli.output import (
+    agreed,
+    check_question,
     counted,
     json_option,
     print_json,
@@ -51,15 +53,13 @@ def command(
     if scratch is not None and not dry_run:
         raise click.UsageError("--scratch is for --dry-run: a repair needs the file system of DIR.", ctx)
     if not dry_run and not yes:
-        if as_json:
-            raise click.UsageError("--json asks nothing: add --yes, or --dry-run.", ctx)
+        check_question(as_json)
         with progress_bar(progress) as draw:
             planned = repair(directory, dry_run=True, progress=draw)
         _print(planned)
         if not planned["partitions"]:
             return
-        if not click.confirm("Repair?", err=True):
-            click.echo("klog: nothing was changed", err=True)
+        if not agreed("Repair?"):
             ctx.exit(FAILURE)
     with progress_bar(progress) as draw:
         found = repair(directory, dry_run=dry_run, scratch=scratch, progress=draw)
@@ -90,7 +90,7 @@ def _print(found: dict[str, Any]) -> None:
         heads = ("PARTITION", "END BEFORE", "END AFTER", "CUT", "INTACT RECORDS CUT", "FILES CHANGED")
         table(heads, rows, right="-rrrrr", drop=("FILES CHANGED", "END BEFORE"))
     for each in entries:
-        for line in each["details"]:
+        for line in each["details"] or each["problems"]:
             click.echo(wrapped(printable(line), "  "))
         for line in each["remaining"]:
             click.echo(f"klog: remains: {printable(line)}", err=True)

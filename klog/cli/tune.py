@@ -7,7 +7,10 @@ from typing import TYPE_CHECKING
 
 import click
 
+from klog.cli.group import FAILURE
 from klog.cli.output import (
+    agreed,
+    check_question,
     counted,
     json_option,
     print_json,
@@ -34,7 +37,9 @@ _PROFILES = ("high-throughput-writes", "high-throughput-reads", "low-latency", "
 @click.option("--yes", is_flag=True, help="With --apply: do not ask.")
 @json_option
 @progress_option
+@click.pass_context
 def command(
+    ctx: click.Context,
     directory: str,
     profile: str | None,
     disk: bool,
@@ -61,8 +66,9 @@ def command(
 
     if (dry_run or yes) and not changes:
         raise click.UsageError("--dry-run and --yes need --apply")
-    if changes and as_json and not (yes or dry_run):
-        raise click.UsageError("--apply --json cannot ask: add --yes or --dry-run")
+    asks = changes and not (dry_run or yes)
+    if asks:
+        check_question(as_json)
     with progress_bar(progress) as draw:
         report = tune(directory, profile=profile, disk=disk, progress=draw)
     if not as_json:
@@ -70,21 +76,20 @@ def command(
         sys.stdout.flush()
     applied: dict[str, dict[str, str]] = {}
     if changes and not dry_run:
-        applied = _apply(directory, report, yes)
+        count = sum(each.topic is not None for each in report.recommendations)
+        if asks and count and not agreed(f"Set {counted(count, 'setting')} of topics?"):
+            ctx.exit(FAILURE)
+        applied = _apply(directory, report) if count else {}
     if as_json:
         print_json({**report.to_dict(), "applied": applied})
     elif changes:
         click.echo(f"changed: {', '.join(applied)}" if applied else "nothing was changed")
 
 
-def _apply(directory: str, report: TuningReport, yes: bool) -> dict[str, dict[str, str]]:
+def _apply(directory: str, report: TuningReport) -> dict[str, dict[str, str]]:
     from klog.manager import open_directory
     from klog.tuning import apply
 
-    topics = {each.topic for each in report.recommendations if each.topic is not None}
-    count = sum(each.topic is not None for each in report.recommendations)
-    if not topics or not (yes or click.confirm(f"Set these {count} settings of {len(topics)} topics?", err=True)):
-        return {}
     with open_directory(directory) as logs:
         return apply(logs, report)
 

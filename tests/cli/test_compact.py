@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import pty
 import shutil
 import subprocess
 import sys
@@ -16,8 +14,9 @@ import klog
 from klog.cleaner import read_audit
 from klog.manager import by_hand
 from klog.progress import Event
-from tests.cli.test_process import KLOG, _environment
+from tests.cli.test_process import _environment
 from tests.cli.test_verbs import ok, ok_json, run
+from tests.support.terminal import answered
 
 COMPACTED = {"cleanup.policy": "compact"}
 
@@ -184,31 +183,23 @@ def test_a_terminal_is_asked_before_records_are_removed(data: Path, purge: tuple
     """A pipe or a script is not asked: the other tests of this file."""
     before = files(data)
 
-    def asked(answer: bytes, *more: str) -> tuple[int, str]:
-        terminal, other = pty.openpty()
-        os.write(terminal, answer)  # typed ahead
-        command = [*KLOG, "compact", str(data), *purge, *more]
-        done = subprocess.run(
-            command, stdin=other, stdout=subprocess.PIPE, stderr=other, env=_environment(), check=False
-        )
-        os.write(other, b"end\n")
-        printed = b""
-        while not printed.endswith(b"end\r\n"):
-            printed += os.read(terminal, 1 << 16)
-        for fd in (terminal, other):
-            os.close(fd)
-        return done.returncode, printed.decode()
+    def asked(answer: str, *more: str) -> tuple[int, str]:
+        code, _, shown = answered(answer, "compact", data, *purge, *more)
+        return code, shown
 
-    code, text = asked(b"n\n")
+    code, text = asked("n\n")
     assert (code, files(data)) == (1, before)
     assert f"from {data}, for good? [y/N]" in text and "nothing was changed; --dry-run shows" in text
-    code, text = asked(b"\n", "--topic", "state")
+    code, text = asked("\n", "--topic", "state")
     assert (code, files(data)) == (1, before) and f"from topic state of {data}, for good?" in text
-    code, text = asked(b"", "--dry-run")
+    code, printed, text = answered("y\n", "compact", data, *purge, "--json")
+    assert (code, files(data)) == (2, before) and "for good" not in text and "add --yes, or --dry-run" in text
+    assert "--yes" in json.loads(printed)["error"]["message"]
+    code, text = asked("", "--dry-run")
     assert (code, files(data)) == (0, before) and "for good" not in text
-    code, text = asked(b"y\n")
+    code, text = asked("y\n")
     assert (code, "for good" in text) == (0, True) and files(data) != before
-    code, text = asked(b"", "--yes")
+    code, text = asked("", "--yes")
     assert (code, "for good" in text) == (0, False)
 
 

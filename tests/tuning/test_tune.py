@@ -19,6 +19,7 @@ from klog.tuning import PROFILES, Recommendation, Workload, apply, tune
 from klog.tuning.recommend import DiskFigures, for_broker, for_topic
 from klog.tuning.tune import figures_of
 from tests.support.golden import HOME
+from tests.support.terminal import answered
 
 
 @pytest.fixture
@@ -126,8 +127,10 @@ def test_the_verb_asks_before_it_applies(data: Path) -> None:
     run = CliRunner().invoke
     shown = run(cli, ["tune", str(data), "--no-disk"])
     assert shown.exit_code == 0 and "slow: low-latency" in shown.output and "      why: profile" in shown.output
-    refused = run(cli, ["tune", str(data), "--no-disk", "--apply"], input="n\n")
-    assert refused.exit_code == 0 and "nothing was changed" in refused.output
+    code, _, text = answered("n\n", "tune", data, "--no-disk", "--apply")
+    assert code == 1 and "settings of topics? [y/N]" in text and "nothing was changed" in text
+    unasked = run(cli, ["tune", str(data), "--no-disk", "--apply"], input="y\n")
+    assert unasked.exit_code == 2 and "no terminal to ask on: add --yes" in unasked.output
     planned = json.loads(run(cli, ["tune", str(data), "--no-disk", "--apply", "--dry-run", "--json"]).output)
     assert planned["applied"] == {} and planned["recommendations"] and "server_properties" in planned
     assert run(cli, ["tune", str(data), "--no-disk", "--apply", "--json"]).exit_code == 2
