@@ -33,7 +33,7 @@ from klog.manager.catalog import TopicCatalog
 from klog.manager.directories import LogDirectory
 from klog.manager.directory_set import DirectorySet
 from klog.manager.registry import LogRegistry
-from klog.manager.topics import TopicEntry, check_topic_name, plain
+from klog.manager.topics import TopicEntry, check_collision, check_topic_name, plain
 from klog.segment import names
 from klog.values import dataclass, field
 
@@ -142,7 +142,8 @@ class Commits:
             if name not in present:
                 if not plan.is_new:
                     raise StagingLost(f"topic {name!r} was deleted while records for it were staged; write them again")
-                entry = self._catalog.entry(check_topic_name(name))
+                check_collision(check_topic_name(name), (*present, *new))
+                entry = self._catalog.entry(name)
                 new[name] = NewTopic(uuid.uuid4() if entry is None else entry.topic_id, plan.partitions, plan.config)
                 continue
             if plan.is_new and len(present[name]) != plan.partitions:

@@ -38,7 +38,7 @@ from klog.manager.directory_set import DirectorySet
 from klog.manager.moving import Moves
 from klog.manager.open_state import OpenState
 from klog.manager.registry import LogRegistry
-from klog.manager.topics import TopicEntry, check_topic_name, plain
+from klog.manager.topics import TopicEntry, check_collision, check_topic_name, plain
 from klog.segment import names
 from klog.values import dataclass, replace
 
@@ -81,8 +81,8 @@ class TopicLife:
         check_tiering(None, self._broker.current.topic_config(chosen.given), self._broker.current)
         with self._state.lock:
             self._state.begins("a creation")
-            preferred = self._preferred(directory)
-            if (present := self._catalog.topics().get(name)) is not None:
+            preferred, topics = self._preferred(directory), self._catalog.topics()
+            if (present := topics.get(name)) is not None:
                 if not exist_ok:
                     raise TopicExists(
                         f"topic {name!r} exists already; exist_ok=True accepts it, logs.log({name!r}, 0) opens it"
@@ -90,17 +90,17 @@ class TopicLife:
                 wanted = None if config is None else plain(chosen.given)
                 self._check_equal(name, present, partitions, wanted, wanted_id)
                 return
+            check_collision(name, topics)
             if not self._undo(name):
                 raise StorageOffline(f"topic {name!r}: an earlier creation could not be undone; open again")
             given_id = wanted_id or uuid.uuid4()
             entry = TopicEntry(given_id, partitions, plain(chosen.given))
-            topics = self._catalog.file
             self._catalog.hide(name, 0)
             try:
-                topics.put(name, TopicEntry(given_id, partitions, entry.config, "creating"))
+                self._catalog.file.put(name, replace(entry, state="creating"))
                 counts = self._directories.count_logs() if preferred is None else {preferred: 0}
                 self._make(name, range(partitions), given_id, counts)
-                topics.put(name, entry)
+                self._catalog.file.put(name, entry)
             except BaseException:
                 self._undo(name)
                 raise

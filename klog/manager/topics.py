@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 from klog.arguments import wrong_type
@@ -50,6 +50,20 @@ def check_topic_name(name: str) -> str:
             f"name={name!r} is not a topic name: 1 to 249 of a-z A-Z 0-9 . _ - are allowed, and neither '.' nor '..'"
         )
     return str.__str__(name)
+
+
+def check_collision(name: str, others: Iterable[str]) -> None:
+    """Raise InvalidTopic if another topic has the name but for `.` and `_`: Kafka's metrics of the two would have one
+    name. Kafka: Topic.hasCollision."""
+    if "." not in name and "_" not in name:
+        return
+    wanted = name.replace(".", "_")
+    for other in others:
+        if other != name and other.replace(".", "_") == wanted:
+            raise InvalidTopic(
+                f"topic {name!r} differs from the topic {other!r} only by '.' and '_', which Kafka's metrics do not "
+                "tell apart: choose another name"
+            )
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,24 @@ def test_open_names_a_directory_or_fifo_in_place_of_a_file(
     assert "move" in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    "make", [os.mkfifo, Path.touch, lambda path: path.symlink_to("t-0")], ids=["fifo", "file", "link"]
+)
+def test_a_topic_whose_directory_cannot_be_made_leaves_what_is_there(
+    tmp_path: Path, make: Callable[[Path], None]
+) -> None:
+    data = a_log_dir(tmp_path / "data")
+    make(data / "new-1")
+    before = os.lstat(data / "new-1")
+    with klog.open(data) as logs:
+        with pytest.raises(FileExistsError, match="move away what is there, .*new-1"):
+            logs.create_topic("new", 2)
+        assert (logs.topics(), logs.offline_directories) == ({"t": [0]}, {})
+        assert logs.log("t").append([(b"k", b"v")]).first_offset == 50
+    assert os.lstat(data / "new-1").st_ino == before.st_ino and not (data / "new-0").exists()
+    assert klog.verify(data).ok
+
+
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir], ids=["fifo", "directory"])
 def test_compact_names_a_directory_or_fifo_in_place_of_the_checkpoint(
     tmp_path: Path, make: Callable[[Path], None]

@@ -18,6 +18,7 @@ from klog.clock import ManualClock
 from klog.errors import (
     InvalidConfig,
     InvalidPartitions,
+    InvalidTopic,
     LogClosed,
     StorageOffline,
     TopicExists,
@@ -76,6 +77,19 @@ def test_a_creation_that_fails_anywhere_leaves_nothing(tmp_path: Path, error: in
             assert nth > 5
             return
     raise AssertionError("no attempt succeeded")
+
+
+def test_a_name_that_differs_from_another_only_by_dots_and_underscores_is_refused(tmp_path: Path) -> None:
+    with opened(tmp_path) as logs:
+        logs.create_topic("a.b_c")
+        for name in ("a_b.c", "a.b.c", "a_b_c"):
+            with pytest.raises(InvalidTopic, match="from the topic 'a.b_c' only by '.' and '_'"):
+                logs.create_topic(name)
+        logs.create_topic("a.b_c", exist_ok=True)
+        logs.create_topic("a-b-c")
+        logs.delete_topic("a.b_c")
+        logs.create_topic("a_b_c")
+        assert [*logs.topics()] == ["a-b-c", "a_b_c"] == [*logs.topic_entries()]
 
 
 def test_the_next_start_undoes_a_creation_interrupted_by_a_crash(tmp_path: Path) -> None:

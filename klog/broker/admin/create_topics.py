@@ -6,13 +6,13 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from klog.broker.admin.failures import Refused, outcome, repeated
-from klog.broker.admin.topic_rules import check_collision, check_config, check_replicas
+from klog.broker.admin.topic_rules import check_config, check_replicas
 from klog.broker.catalog import INTERNAL
 from klog.broker.metadata import CLUSTER
 from klog.config.values import format_value
 from klog.log.directory.partition_names import METADATA_TOPIC
 from klog.manager.topic_life import PARTITIONS_MAX
-from klog.manager.topics import check_topic_name
+from klog.manager.topics import check_collision, check_topic_name
 from klog.protocol import ApiKey, ErrorCode, messages
 
 if TYPE_CHECKING:

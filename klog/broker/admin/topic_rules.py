@@ -1,6 +1,6 @@
-"""What a topic must be like to be created or altered by a client: its name, replicas and configuration.
+"""What a topic must be like to be created or altered by a client: its replicas and configuration.
 
-Kafka: Topic.validate, ReplicationControlManager.validateManualPartitionAssignment, ControllerConfigurationValidator.
+Kafka: ReplicationControlManager.validateManualPartitionAssignment, ControllerConfigurationValidator.
 """
 
 from __future__ import annotations
@@ -13,27 +13,9 @@ from klog.config.table import SEGMENT_BYTES_KAFKA
 from klog.protocol import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Collection, Mapping
 
     from klog.config import ManagerConfig
-
-
-def normalized(name: str) -> str:
-    """Two topics must not have the same: the names of their metrics would be equal."""
-    return name.replace(".", "_")
-
-
-def check_collision(name: str, others: Iterable[str]) -> None:
-    """Raise Refused if another topic has the name but for `.` and `_`."""
-    if "." not in name and "_" not in name:
-        return
-    wanted = normalized(name)
-    for other in others:
-        if other != name and normalized(other) == wanted:
-            raise Refused(
-                ErrorCode.INVALID_TOPIC_EXCEPTION,
-                f"topic {name!r} differs from the topic {other!r} only by '.' and '_', which metrics do not tell apart",
-            )
 
 
 def check_replicas(replicas: list[int], brokers: Collection[int]) -> None:
