@@ -7,7 +7,7 @@ import os
 import shutil
 
 from klog.disk import Files, naming_the_next_step
-from klog.inspect.files import WINDOW, ReadOnlyFile
+from klog.inspect.files import WINDOW, ReadOnlyFile, classify
 from klog.manager.moving import copy_file
 
 
@@ -33,6 +33,12 @@ def regular_files(path: str) -> list[str]:
         return sorted(entry.name for entry in entries if entry.is_file(follow_symlinks=False))
 
 
+def _others(path: str) -> list[str]:
+    """Return the names of what has the name of a partition's file and is none, such as a FIFO or a link."""
+    regular = set(regular_files(path))
+    return sorted(name for name in os.listdir(path) if name not in regular and classify(name).kind != "unknown")
+
+
 def make_durable(files: Files, path: str, like: str) -> None:
     """Sync every file of a directory and the directory, and give them the owner of another directory."""
     owner = os.stat(like)
@@ -51,7 +57,8 @@ def _give_to(path: str, owner: os.stat_result) -> None:
 
 
 def changes(before: str, after: str) -> list[dict[str, object]]:
-    """Return the files that differ: name, change (removed, created, truncated or rewritten), and sizes in bytes."""
+    """Return the files that differ: name, change (removed, created, truncated or rewritten), and sizes in bytes. What
+    is not a file is removed: it is not copied."""
     found: list[dict[str, object]] = []
     old, new = set(regular_files(before)), set(regular_files(after))
     for name in sorted(old | new):
@@ -69,7 +76,8 @@ def changes(before: str, after: str) -> list[dict[str, object]]:
                 continue
             change = "truncated" if same and (sizes[1] or 0) < (sizes[0] or 0) else "rewritten"
         found.append({"name": name, "change": change, "size_before": sizes[0], "size_after": sizes[1]})
-    return found
+    removed = {"change": "removed", "size_before": 0, "size_after": None}
+    return found + [{"name": name, **removed} for name in _others(before)]
 
 
 def _same_bytes(a: str, b: str) -> bool:

@@ -211,10 +211,11 @@ class _Repair:
         entry["files"] = changed = changes(located.path, copy)
         logs = [each for each in changed if str(each["name"]).endswith(".log")]
         entry["bytes_cut"] = sum((each["size_before"] or 0) - (each["size_after"] or 0) for each in logs)  # type: ignore[operator]
-        for _, item in items(located.path, end) if logs else ():
-            if isinstance(item, Found) and item.error is None and end <= item.batch.base_offset not in restored:
-                entry["intact_batches_cut"] += 1
-                entry["intact_records_cut"] += item.batch.count
+        with contextlib.suppress(CorruptData):  # of what is not a file
+            for _, item in items(located.path, end) if logs else ():
+                if isinstance(item, Found) and item.error is None and end <= item.batch.base_offset not in restored:
+                    entry["intact_batches_cut"] += 1
+                    entry["intact_records_cut"] += item.batch.count
         entry["remaining"] = [str(problem).replace(copy, located.path) for problem in verify(copy).problems]
         return entry
 

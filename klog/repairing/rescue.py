@@ -15,6 +15,7 @@ from __future__ import annotations
 import bisect
 import os
 from collections.abc import Callable, Iterator
+from itertools import zip_longest
 from typing import Any
 
 from klog import arguments
@@ -28,6 +29,7 @@ from klog.inspect.texts import parse_checkpoint, parse_partition_metadata, parse
 from klog.inspect.verify import verify
 from klog.log import Log
 from klog.log.directory import checkpoint
+from klog.log.options import check_tools
 from klog.progress import Event, Progress
 from klog.repairing.sound_batches import Batch, Damage, Segment, drop_early_epochs, drop_late_epochs, read_segment
 
@@ -55,6 +57,7 @@ def rescue(
     where = check_directory(os.path.abspath(arguments.path("path", path)))
     target = os.path.abspath(arguments.path("to", to))
     arguments.function("progress", progress)
+    check_tools(clock, None)
     files = RealFiles()
     located = partitions([where])
     if exists(target) and os.listdir(target):
@@ -194,7 +197,7 @@ class _Partition:
         """Yield each segment after reading the next one, which can show a wrong epoch at its end."""
         found = bases(self._located.path)
         waiting: Segment | None = None
-        for base, next_base in zip(found, [*found[1:], None], strict=True):
+        for base, next_base in zip_longest(found, found[1:]):
             segment = read_segment(segment_path(self._located.path, base), base, next_base)
             if waiting is not None:
                 drop_late_epochs(waiting, segment)

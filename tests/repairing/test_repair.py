@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import os
 import random
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +22,7 @@ from klog.repairing import repair
 from tests.cli.test_verbs import ok, ok_json, run
 from tests.support.golden import HOME
 from tests.support.logs import tree
+from tests.support.terminal import answered
 
 CASES = ("unclean", "txn", "compacted", "idempotent", "epochs", "plain")
 NOW = 1_800_000_000_000
@@ -118,13 +121,31 @@ def test_two_repairs_at_the_same_time_of_the_clock_have_copies_of_their_own(data
     assert len(copies) == 2 and all(Path(copy).is_dir() for copy in copies)
 
 
+@pytest.mark.parametrize(
+    "make", [os.mkfifo, os.mkdir, lambda path: path.symlink_to(path.name)], ids=["fifo", "directory", "link"]
+)
+@pytest.mark.parametrize("where", ["t-0", "t-1"])
+def test_what_is_not_a_file_stays_with_the_originals(data: Path, make: Callable[[Path], None], where: str) -> None:
+    """In an intact partition, and in one with damage."""
+    name = f"{99999:020d}.log"
+    make(data / where / name)
+    planned = run("repair", data, "--dry-run")
+    assert planned.exit_code == 3 and (where == "t-1" or name in planned.stdout)
+    found = repair(data)
+    assert (Path(found["copy"]) / where / name).lstat() and not os.path.lexists(data / where / name)
+    (entry,) = [entry for entry in plan(found) if entry["path"] == str(data / where)]
+    assert name in [file["name"] for file in entry["files"]] and entry["remaining"] == [] and verify(data).ok
+
+
 def test_command(data: Path) -> None:
     before = tree(data)
     planned = run("repair", data, "--dry-run")
     assert planned.exit_code == 3
     assert f"klog rescue {data} --to NEWDIR keeps the 50 intact records after the damage\n" in planned.stdout
-    refused = run("repair", data, input="n\n")
-    assert refused.exit_code == 1 and "nothing was changed" in refused.stderr and tree(data) == before
+    code, shown, text = answered("n\n", "repair", data)
+    assert code == 1 and "t-1" in shown and "Repair? [y/N]" in text and "nothing was changed" in text
+    unasked = run("repair", data, input="y\n")
+    assert unasked.exit_code == 2 and "no terminal to ask on: add --yes" in unasked.stderr and tree(data) == before
     assert run("repair", data, "--json").exit_code == 2 and run("repair", data, "--scratch", data).exit_code == 2
     scratch = data.parent / "scratch"
     scratch.mkdir()
@@ -137,8 +158,8 @@ def test_command(data: Path) -> None:
             repair(data / "t-1")
     finally:
         lock.release()
-    shown = ok("repair", data, input="y\n")
-    assert "t-1" in shown and "the originals are in" in shown
+    code, shown, _ = answered("y\n", "repair", data)
+    assert code == 0 and "t-1" in shown and "the originals are in" in shown
     assert f"klog rescue {data}.before-repair-" in shown  # the plan before it names DIR
     assert ok("repair", data, "--yes") == "sound: nothing to repair\n"
     assert ok_json("repair", data, "--yes")["partitions"] == []

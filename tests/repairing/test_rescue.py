@@ -114,6 +114,21 @@ def data(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
+def test_a_partition_without_a_segment_is_rescued(tmp_path: Path) -> None:
+    with klog.open(tmp_path / "data", create=True) as logs:
+        logs.create_topic("t", 2)
+        logs.log("t", 1).append([(b"k", b"v")])
+    found = rescue(tmp_path / "data", tmp_path / "new")
+    assert [(each["partition"], each["log_end_offset"], each["error"]) for each in found["partitions"]] == [
+        (0, 0, None),
+        (1, 1, None),
+    ]
+    assert not found["problems"] and verify(tmp_path / "new").ok
+    with klog.open(tmp_path / "new") as logs:
+        assert logs.topics() == {"t": [0, 1]}
+        logs.append("t", [(b"%d" % n, b"v") for n in range(9)])
+
+
 def test_the_report_and_what_is_kept(data: Path, tmp_path: Path) -> None:
     path = data / "t-0" / f"{30:020d}.log"
     content = bytearray(path.read_bytes())
