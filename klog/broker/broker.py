@@ -25,10 +25,9 @@ from klog.broker.serving import Serving
 from klog.clock import SystemClock
 from klog.codec import load_libraries
 from klog.config import ManagerConfig
-from klog.config.properties import read_properties
 from klog.disk import RealFiles
 from klog.locks import OwnLock
-from klog.log.directory.checkpoint import encode_uuid
+from klog.log.directory.checkpoint import encode_uuid, meta_properties
 from klog.log.options import Durability
 from klog.logger import logger_of
 from klog.manager import LogManager
@@ -356,10 +355,7 @@ class Broker:
 
 def _cluster_id(path: str) -> str:
     """The id in meta.properties, which a broker writes, else one that follows from the path. Raises OSError."""
-    try:
-        found = read_properties(os.path.join(path, "meta.properties")).get("cluster.id", "")
-    except FileNotFoundError:
-        found = ""
+    found = meta_properties(path).get("cluster.id")
     if found:
         return found
     from random import Random  # uuid5() loads libcrypto, which takes 3.5 MB

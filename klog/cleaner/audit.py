@@ -22,7 +22,7 @@ import sys
 from collections.abc import Mapping
 from typing import Any
 
-from klog.disk import Files, directory_lock, naming_the_next_step, read_whole
+from klog.disk import Files, LogFile, directory_lock, is_directory, read_whole
 from klog.errors import CorruptAudit, NewerFormat
 
 FILE = "klog-audit.jsonl"
@@ -49,14 +49,16 @@ def check(directory: str) -> int:
     last line, CorruptAudit if that is not a line of an audit."""
     path = os.path.join(directory, FILE)
     try:
-        with naming_the_next_step(path, reading=True), open(path, "rb") as file:
-            size = file.seek(0, os.SEEK_END)
-            start = file.seek(max(0, size - _TAIL))
-            tail = file.read()
+        with LogFile.open(path) as file:
+            size = file.length()
+            start = max(0, size - _TAIL)
+            tail = bytes(file.read(start, size - start))
     except FileNotFoundError:
         return 0
-    except IsADirectoryError:
-        raise _corrupt("a directory", path, 0) from None
+    except OSError:
+        if is_directory(path):
+            raise _corrupt("a directory", path, 0) from None
+        raise
     end = tail.rfind(b"\n") + 1
     rest = tail[end:]
     if (end == 0 and start > 0) or (rest and not _torn(rest)):

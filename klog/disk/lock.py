@@ -133,7 +133,7 @@ def holder_of(directory: str) -> int | None:
     """Return the id of the klog process that has a log.dir open for writing; None if there is none, or if it is not
     known: a broker writes no name."""
     try:
-        fd = os.open(os.path.join(directory, ".lock"), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+        fd = os.open(os.path.join(directory, ".lock"), os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK)
     except OSError:
         return None
     try:

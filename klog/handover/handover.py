@@ -21,7 +21,6 @@ from typing import Any, Final
 from klog import arguments
 from klog.clock import Clock, SystemClock
 from klog.config import config_values
-from klog.config.properties import read_properties
 from klog.config.values import format_value
 from klog.coordinator.transactions.producer_ids import stored_next
 from klog.disk import DirectoryLock, Files, RealFiles, check_directory, read_whole
@@ -36,6 +35,7 @@ from klog.handover.snapshot import snapshot_bytes
 from klog.handover.survey import Survey, survey
 from klog.log.directory import checkpoint
 from klog.log.directory.checkpoint import decode_uuid, encode_uuid
+from klog.log.options import check_tools
 from klog.manager.directory_set import Paths, as_paths
 from klog.progress import Progress
 from klog.record import iter_records
@@ -44,7 +44,6 @@ from klog.segment.names import METADATA
 from klog.values import dataclass
 
 NODE_ID_MAX: Final = 2**31 - 1
-META: Final = "meta.properties"
 PRINT_ONLY: Final = "-"
 
 
@@ -92,6 +91,9 @@ def handover(
     node_id = arguments.whole("node_id", node_id, 0, NODE_ID_MAX)
     next_producer_id = arguments.whole("next_producer_id", next_producer_id, 0)
     arguments.function("progress", progress)
+    check_tools(clock, files)
+    if isinstance(extra, str | bytes | Mapping) or not isinstance(extra, Iterable):
+        raise arguments.wrong_type("extra", extra, "a list of MetadataRecord")
     chosen = release(arguments.text("kafka_version", kafka_version))
     controller, bound = check_listeners(controller_listener, listeners)
     if cluster_id is not None and _known_id(cluster_id) is None:
@@ -218,20 +220,20 @@ class _Handover:
                 "node.id": str(self.node_id),
                 "version": "1",
             }
-            target = os.path.join(path, META)
-            if _meta_properties(path) != values:
+            target = os.path.join(path, checkpoint.META_PROPERTIES)
+            if checkpoint.meta_properties(path) != values:
                 yield target, "".join(f"{name}={value}\n" for name, value in values.items()).encode()
 
     def _cluster_id(self, wanted: str | None) -> str:
         """Return the id to use. Raises HandoverRefused if a directory belongs to another cluster or node."""
         known = wanted
         for path in self.paths:
-            present = _meta_properties(path)
+            present = checkpoint.meta_properties(path)
             for name, asked in (("cluster.id", known), ("node.id", str(self.node_id))):
                 if asked is not None and present.get(name, asked) != asked:
                     raise HandoverRefused(
-                        f"{os.path.join(path, META)} has {name}={present[name]}, not {asked}: hand over with that, or "
-                        "move the file away"
+                        f"{os.path.join(path, checkpoint.META_PROPERTIES)} has {name}={present[name]}, not {asked}: "
+                        "hand over with that, or move the file away"
                     )
             known = known or present.get("cluster.id")
         return known or _new_cluster_id()
@@ -328,13 +330,6 @@ def _content(path: str) -> bytes | None:
         return bytes(read_whole(path))
     except FileNotFoundError:
         return None
-
-
-def _meta_properties(directory: str) -> dict[str, str]:
-    try:
-        return read_properties(os.path.join(directory, META))
-    except FileNotFoundError:
-        return {}
 
 
 def _values(snapshot: bytes) -> list[bytes | None]:

@@ -9,7 +9,7 @@ import os
 from collections.abc import Sequence
 from typing import Final
 
-from klog.disk import Files
+from klog.disk import Files, is_directory
 from klog.errors import HandoverRefused
 from klog.handover.metadata import METADATA_LOG, has_metadata_log
 from klog.log.directory.checkpoint import Partition
@@ -66,6 +66,10 @@ def check_directory(directory: LogDirectory) -> dict[Partition, str]:
             raise HandoverRefused(f"{os.path.join(path, name)}: a move between directories has not ended: {_AGAIN}")
     for name in names:
         key, whole = parse_directory_name(name), os.path.join(path, name)
+        if not is_directory(whole):
+            continue  # a broker ignores it, too
+        if os.path.islink(whole):
+            raise HandoverRefused(f"{whole} is a symbolic link, which a broker follows and klog does not: move it away")
         if key is not None and key[0] != METADATA_TOPIC and (key not in live or layout.holds_only_staging(whole)):
             raise HandoverRefused(f"{whole} holds only the staged files of a job: commit or abort the job first")
     return live

@@ -9,7 +9,7 @@ SMALL_BYTES_MAX.
                         klog-reader.<name>.json  klog-reader.<name>@<topic>.lock  klog-audit.jsonl
                         bootstrap.checkpoint  the files of klog.Broker
     partition           <20 digits>.log .index .timeindex .txnindex .snapshot   leader-epoch-checkpoint
-                        partition.metadata  klog-gaps
+                        partition.metadata  klog-gaps  klog-future.json
     leftover            any of them with the suffix .deleted .cleaned .swap .tmp;  <topic>-<n>.<32 hex>-delete -future
                         -stray
 """
@@ -82,12 +82,15 @@ KINDS_BY_NAME = {
     "klog-topics.json": "topics",
     "klog-audit.jsonl": "audit",
     "klog-gaps": "gaps",
+    "klog-future.json": "move",
     **dict.fromkeys(BROKER_FILES, "broker"),
     "quorum-state": "quorum_state",
     "bootstrap.checkpoint": "log",
     ".lock": "lock",
 }
-_ROOT_FILES = KINDS_BY_NAME.keys() - {"leader-epoch-checkpoint", "partition.metadata", "quorum-state", "klog-gaps"}
+_ROOT_FILES = KINDS_BY_NAME.keys() - {
+    *("leader-epoch-checkpoint", "partition.metadata", "quorum-state", "klog-gaps", "klog-future.json"),
+}
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ verify cannot find damage in bytes that no checksum or other copy covers. Every 
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 from collections.abc import Callable, Mapping, Sequence
@@ -179,8 +180,13 @@ def _partitions(report: Report, root: _Root, paths: list[str], progress: Progres
 
 
 def _log_bytes(path: str) -> int:
+    size = 0
     with os.scandir(path) as entries:
-        return sum(entry.stat().st_size for entry in entries if entry.name.endswith(".log"))
+        for entry in entries:
+            if entry.name.endswith(".log"):
+                with contextlib.suppress(FileNotFoundError):  # removed meanwhile, by retention
+                    size += entry.stat(follow_symlinks=False).st_size
+    return size
 
 
 class _Root:
@@ -238,9 +244,12 @@ class _Root:
             self._parse(os.path.basename(layout.stream_path("", query)), partial(streams.decode, query=query))
 
     def _bootstrap(self, path: str) -> None:
-        with ReadOnlyFile(path, scan=True) as file:
-            for error in check_batches(file):
-                self._report.add_error(error, path)
+        try:
+            with ReadOnlyFile(path, scan=True) as file:
+                for error in check_batches(file):
+                    self._report.add_error(error, path)
+        except CorruptData as error:  # not a regular file, or a read error
+            self._report.add_error(error, path)
 
     def check_names(self, present: set[tuple[str, int] | None]) -> None:
         """Check R2."""

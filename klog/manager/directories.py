@@ -16,7 +16,6 @@ import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 
-from klog.config.properties import read_properties
 from klog.disk import (
     DirectoryLock,
     Files,
@@ -436,8 +435,6 @@ def is_ordinary(topic: str) -> bool:
 def _directory_id(path: str) -> uuid.UUID | None:
     """Return directory.id of meta.properties, which a broker writes; None if it is missing or invalid. Raises
     OSError."""
-    file = os.path.join(path, "meta.properties")
-    with contextlib.suppress(FileNotFoundError, ValueError), naming_the_next_step(file, reading=True):
-        text = read_properties(file).get("directory.id", "")
-        return checkpoint.decode_uuid(text)
+    with contextlib.suppress(ValueError):
+        return checkpoint.decode_uuid(checkpoint.meta_properties(path).get("directory.id", ""))
     return None

@@ -7,12 +7,15 @@ A process that is killed cannot remove its directories. The next one that makes 
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
+import stat
 
 from klog import arguments
 from klog.broker.adopted import is_adopted
 from klog.disk import RealFiles, check_directory, remove_tree
+from klog.disk.faults import NOT_REGULAR
 
 _TMPFS = "/dev/shm"
 _PREFIX = "klog-test-"
@@ -134,6 +137,8 @@ def copy_directory(source: str | os.PathLike[str], target: str | os.PathLike[str
 
 def _copy_file(source: str, target: str) -> str:
     """Copy one file with its times: retention goes by them where records have no timestamp."""
+    if not stat.S_ISREG(os.stat(source).st_mode):  # a FIFO would block
+        raise OSError(errno.EINVAL, NOT_REGULAR, source)
     with open(source, "rb") as reader, open(target, "wb") as writer:
         try:
             fcntl.ioctl(writer.fileno(), _FICLONE, reader.fileno())

@@ -360,6 +360,7 @@ def other_node(data: Path) -> None:
         (add_future, HandoverRefused, "a move between directories has not ended"),
         (add_commit, HandoverRefused, "the commit a has not ended"),
         (add_staged, HandoverRefused, "u-0 holds only the staged files"),
+        (lambda path: (path / "u-0").symlink_to("t-0"), HandoverRefused, "u-0 is a symbolic link.*move it away"),
         (forget_config, ConfigUnknown, "alter_topic\\('t'"),
         (lose_partition, HandoverRefused, "of its 2 partitions 0 are not in these"),
         (mix_topics, InconsistentTopicId, "partition 1 is of another topic"),
@@ -375,6 +376,12 @@ def test_a_directory_is_refused_untouched(
     with pytest.raises(error, match=message):
         run(data)
     assert changed() == set()
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, Path.touch, lambda path: path.symlink_to("nowhere")])
+def test_a_file_with_the_name_of_a_partition_is_left_alone(data: Path, make: Callable[[Path], None]) -> None:
+    make(data / "u-0")
+    assert [topic["topic"] for topic in run(data)["topics"]] == ["t"]
 
 
 def test_an_open_directory_is_refused(data: Path) -> None:

@@ -17,6 +17,7 @@ import re
 import uuid
 from collections.abc import Iterable
 
+from klog.config.properties import parse_properties
 from klog.disk import Files, read_whole
 from klog.errors import CorruptCheckpoint, InconsistentTopicId
 from klog.segment.names import METADATA
@@ -27,6 +28,7 @@ HIGH_WATERMARK = "replication-offset-checkpoint"
 CLEANER = "cleaner-offset-checkpoint"
 CLEAN_SHUTDOWN = ".kafka_cleanshutdown"
 NAMES = (RECOVERY_POINT, LOG_START, HIGH_WATERMARK, CLEANER, CLEAN_SHUTDOWN)
+META_PROPERTIES = "meta.properties"
 CLEAN_SHUTDOWN_RENAMED = CLEAN_SHUTDOWN + ".aside"  # while a Log.open writes in the log.dir (standalone.py)
 
 Partition = tuple[str, int]
@@ -188,12 +190,20 @@ def clean_shutdown_text(path: str) -> bytes:
     lost data and removes it from every ISR; partitions without another replica wait for an unclean election.
     Kafka: CleanShutdownFileHandler, KIP-966.
     """
-    with contextlib.suppress(OSError, ValueError), open(path, "rb") as file:
-        text = file.read(_MARKER_BYTES_MAX)
+    with contextlib.suppress(OSError, ValueError):
+        text = read_whole(path, _MARKER_BYTES_MAX)[:_MARKER_BYTES_MAX]
         found = json.loads(text)
         if isinstance(found, dict) and type(found.get("version")) is int and type(found.get("brokerEpoch")) is int:
             return text
     return CLEAN_SHUTDOWN_TEXT
+
+
+def meta_properties(directory: str) -> dict[str, str]:
+    """The entries of meta.properties, which a broker writes in its log.dirs; {} if there is none. Raises OSError."""
+    try:
+        return parse_properties(read_whole(f"{directory}/{META_PROPERTIES}").decode("latin-1"))
+    except FileNotFoundError:
+        return {}
 
 
 def read_topic_id(directory: str) -> uuid.UUID | None:
