@@ -28,7 +28,7 @@ def whole(name: str, value: Any, low: int = LONG_MIN, high: int = LONG_MAX, hint
     except TypeError:
         raise wrong_type(name, value, "an int", hint or ("; use int()" if isinstance(value, str) else "")) from None
     if not low <= number <= high:
-        raise ValueError(f"{name}={number}: {_bounds(low, high)}{hint}")
+        raise ValueError(f"{name}={shown(number)}: {_bounds(low, high)}{hint}")
     return number
 
 
@@ -59,9 +59,12 @@ def some_seconds(name: str, value: Any, hint: str = "") -> float:
     """A time in seconds, not negative."""
     if isinstance(value, bool | str | bytes) or is_numpy_bool(value) or not hasattr(type(value), "__float__"):
         raise wrong_type(name, value, "seconds as int or float", hint)
-    number = float(value)
+    try:
+        number = float(value)
+    except OverflowError:  # an int of hundreds of digits
+        number = -1.0
     if not 0 <= number <= SECONDS_MAX:
-        raise ValueError(f"{name}={value!r}: seconds, from 0 to {SECONDS_MAX}{hint}")
+        raise ValueError(f"{name}={shown(value)}: seconds, from 0 to {SECONDS_MAX}{hint}")
     return number
 
 
@@ -111,7 +114,11 @@ def path(name: str, value: Any) -> str:
         raise wrong_type(name, value, "a path, as str or pathlib.Path,")
     found = str.__str__(os.fsdecode(value))
     if not found or "\0" in found:
-        raise ValueError(f"{name}={value!r}: a path must not be empty or contain NUL")
+        raise ValueError(f"{name}={shown(value)}: a path must not be empty or contain NUL")
+    try:
+        os.fsencode(found)
+    except UnicodeEncodeError:
+        raise ValueError(f"{name}={shown(value)}: a lone surrogate is in no file name") from None
     return found
 
 
@@ -154,12 +161,16 @@ def function(name: str, value: Any) -> None:
 
 def wrong_type(name: str, value: object, expected: str, hint: str = "") -> TypeError:
     """The TypeError for a value of another type."""
-    return TypeError(f"{name}={_shown(value)}: {expected} expected, not {type(value).__name__}{hint}")
+    return TypeError(f"{name}={shown(value)}: {expected} expected, not {type(value).__name__}{hint}")
 
 
-def _shown(value: object) -> str:
-    shown = repr(value)
-    return shown if len(shown) <= 80 else f"{shown[:77]}..."
+def shown(value: object) -> str:
+    """A value as an error shows it: at most 80 characters."""
+    try:
+        text = repr(value)
+    except ValueError:  # an int of thousands of digits, or a list of them: sys.set_int_max_str_digits
+        return f"<{type(value).__name__}>"
+    return text if len(text) <= 80 else f"{text[:77]}..."
 
 
 def _listed(choices: Sequence[str]) -> str:

@@ -34,7 +34,7 @@ from tests.support.public_calls import Call, Parameter, public_calls
 NAN, INF, LONE = math.nan, math.inf, "\ud800"
 VALUES: list[Any] = [
     *(None, True, False, 0, 1.0, 1.5, NAN, INF, "0", "", "a\0b", LONE, "no such word", b"0", b""),
-    *(-1, 2**31, 2**63, -(2**63) - 1, numpy.int64(1), numpy.float64(1.0), numpy.bool_(True)),
+    *(-1, 2**31, 2**63, -(2**63) - 1, 10**400, numpy.int64(1), numpy.float64(1.0), numpy.bool_(True)),
     *([], ["a"], [("a", "b")], (), {}, {1: 2}, object(), Path("x"), uuid.UUID(int=5), datetime.datetime(2020, 1, 1)),
 ]
 
@@ -118,6 +118,7 @@ TAKES: dict[str, Callable[[Any], bool]] = {
     "uuid.UUID": lambda value: isinstance(value, uuid.UUID),
     "str | os.PathLike[str]": path,
     "str | PathLike[str]": label,
+    "LogManager | str | os.PathLike[str]": path,
     "Paths": lambda value: path(value) or (isinstance(value, list) and value == ["a"]),
     "Mapping[str, Any]": mapping,
     "Mapping[str, object]": mapping,
@@ -137,12 +138,15 @@ TAKES: dict[str, Callable[[Any], bool]] = {
     "Sequence[Buffer | None]": empty,
     "Sequence[_Headers | None]": empty,
     "Sequence[int | None] | Buffer | None": either(empty, nothing),
+    "Iterable[MetadataRecord]": empty,
+    "Sequence[str] | str": empty,
     "list[BatchGroup]": lambda value: isinstance(value, list) and not value,
     "object": lambda value: True,
     **dict.fromkeys(
         [
             "AppendInfo",
             "Axes",
+            "BinaryIO",
             "Clock",
             "DeadLetter",
             "Decode",
@@ -164,6 +168,7 @@ TAKES: dict[str, Callable[[Any], bool]] = {
             "Policy",
             "Progress",
             "Rows",
+            "TuningReport",
             *("ArrowArray", "ArrowStream", "Layout", "_Waiting", "retention.Predicate", "threading.Event"),
             *("Literal['client', 'coordinator']", "Callable[[int], None]"),
             "Callable[[CorruptBatch, int], object]",
@@ -237,6 +242,7 @@ class World:
         self.log.roll()
         self.log.append([(b"k", b"w")] * 3, compression="lz4")
         (self.path / "properties").write_text("retention.ms=5\n")
+        (self.path / "rows.csv").write_text("key,value\n1,a\n")
         (self.path / "alone").mkdir()
         self.batch = record.encode([(b"k", b"v")])
         self.reader = self.logs.reader("t", "name")
@@ -300,6 +306,21 @@ class World:
             "LogReader.to_parquet": {"path": self.path / "properties"},
             "NamedReader.to_parquet": {"path": self.path / "properties"},
             "FetchData.send_part": {"start": 0, "size": 0},
+            "adopt": {"path": self.path / "one"},
+            "apply": {"logs": self.logs, "report": klog.tuning.TuningReport("", [], {}, None, [], [])},
+            "diff": {"a": self.path / "one", "b": self.path / "one"},
+            "dump": {"path": self.path / "one"},
+            "export_file": {"logs": self.path / "one", "topic": "t", "target": self.path / "out.csv"},
+            "groups": {"paths": self.path / "one"},
+            "handover": {"path": self.path / "one"},
+            "import_file": {"path": self.path / "rows.csv", "logs": self.logs, "topic": "t"},
+            "ls": {"path": self.path / "one"},
+            "metadata": {"path": self.path / "one"},
+            "page_cache": {"path": self.path / "one"},
+            "repair": {"path": self.path / "one"},
+            "rescue": {"path": self.path / "one", "to": self.path / "rescued"},
+            "transactions": {"paths": self.path / "one"},
+            "tune": {"directory": self.path / "one", "disk": False},
         }.get(name, {})
 
     def good(self, parameter: Parameter) -> Any:

@@ -58,6 +58,27 @@ MISTAKES: dict[str, tuple[type[Exception], str, Callable[[Any, Path], object]]] 
         "timeout=-1: .*None waits for ever",
         lambda logs, _path: logs.log("t").tail(timeout=-1),
     ),
+    "a timeout of hundreds of digits": (
+        ValueError,
+        "timeout=1000.*: seconds, from 0 to ",
+        lambda logs, _path: logs.log("t").tail(timeout=10**400),
+    ),
+    "a partition of thousands of digits": (
+        ValueError,
+        "partition=<int>: an int of 64 bits",
+        lambda logs, _path: logs.log("t", 10**5000),
+    ),
+    "a path that no file has": (
+        ValueError,
+        r"path='\\ud800': a lone surrogate is in no file name",
+        lambda _logs, _path: klog_.open("\ud800", create=True),
+    ),
+    "no log.dir": (ValueError, r"paths=\[\]: no log.dir given", lambda _logs, _path: klog_.inspect.groups([])),
+    "a number among the log.dirs of a broker": (
+        TypeError,
+        r"paths\[1\]=5: a path, as str",
+        lambda _logs, path: klog_.inspect.transactions([path / "data", 5]),
+    ),
     "the configuration of no topic": (
         UnknownTopicOrPartition,
         "no topic 'nope' in .*; topics there: t",
@@ -165,6 +186,21 @@ MISTAKES: dict[str, tuple[type[Exception], str, Callable[[Any, Path], object]]] 
         TypeError,
         r"topics='a': .* write \['a'\]",
         lambda _logs, _path: klog_.TestBroker(topics="a"),
+    ),
+    "a configuration of a broker that is no mapping": (
+        TypeError,
+        "config=5: a mapping of Kafka's names to values",
+        lambda _logs, _path: klog_.TestBroker(config=5),
+    ),
+    "a number as directory of a broker": (
+        TypeError,
+        "directory=5: a path",
+        lambda _logs, _path: klog_.TestBroker(directory=5),
+    ),
+    "a descriptor as a file of requests": (
+        TypeError,
+        "path=0: a path, as str or pathlib.Path",
+        lambda _logs, _path: klog_.testing.replay(0, "127.0.0.1:1"),
     ),
     "a topic of a broker with text": (
         TypeError,

@@ -148,6 +148,12 @@ def test_a_log_reports_its_content(tmp_path: Path) -> None:
     assert klog.verify(tmp_path / "data").problems == []
 
 
+def test_health_is_its_findings(tmp_path: Path) -> None:
+    with klog.open(tmp_path, create=True) as logs:
+        report = logs.health()
+    assert [*report] == [*report.findings] != []
+
+
 def test_a_record_has_every_field(tmp_path: Path) -> None:
     with klog.Log.open(tmp_path / "events-0") as log:
         log.append([klog.Record(key=b"k", value=None, timestamp=5, headers=[("h", b"1")])])

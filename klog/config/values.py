@@ -2,31 +2,33 @@
 
 from __future__ import annotations
 
+import operator
 from typing import Any
 
+from klog.arguments import is_numpy_bool, shown
 from klog.config.table import Key
 from klog.errors import InvalidConfig
 
 
 def parse_value(key: Key, value: Any) -> Any:
     """Return the value of a property, with its type and within its bounds. Raises InvalidConfig naming the key."""
-    shown = "(hidden)" if key.secret else repr(value)
+    text = "(hidden)" if key.secret else shown(value)
     try:
         parsed = _convert(key, value)
     except (ValueError, TypeError, OverflowError) as error:
-        raise InvalidConfig(f"{key.name}={shown}: {key.type} expected ({key.doc})") from error
+        raise InvalidConfig(f"{key.name}={text}: {key.type} expected ({key.doc})") from error
     if key.choices:
         chosen = parsed if isinstance(parsed, tuple) else (parsed,)
         for item in chosen:
             if item not in key.choices:
-                raise InvalidConfig(f"{key.name}={shown}: choose from {', '.join(key.choices)}")
+                raise InvalidConfig(f"{key.name}={text}: choose from {', '.join(key.choices)}")
     if isinstance(parsed, int | float) and not isinstance(parsed, bool):
         if key.low is not None and not parsed >= key.low:  # written so that it also rejects NaN
-            raise InvalidConfig(f"{key.name}={shown}: must be at least {key.low} ({key.doc})")
+            raise InvalidConfig(f"{key.name}={text}: must be at least {key.low} ({key.doc})")
         if key.high is not None and parsed > key.high:
-            raise InvalidConfig(f"{key.name}={shown}: must be at most {key.high} ({key.doc})")
+            raise InvalidConfig(f"{key.name}={text}: must be at most {key.high} ({key.doc})")
     if key.check is not None and not key.check(parsed):
-        raise InvalidConfig(f"{key.name}={shown}: {key.doc}")
+        raise InvalidConfig(f"{key.name}={text}: {key.doc}")
     return parsed
 
 
@@ -40,13 +42,17 @@ def _convert(key: Key, value: Any) -> Any:
         return text == "true"
     if key.type == "list":
         items = value.split(",") if isinstance(value, str) else list(value)
+        if not all(isinstance(item, str) for item in items):
+            raise TypeError
         return tuple(item.strip() for item in items if item.strip())
     if key.type in ("int", "long"):
-        if isinstance(value, bool) or (isinstance(value, float) and not value.is_integer()):
-            raise ValueError
-        return int(value.strip()) if isinstance(value, str) else int(value)
-    if key.type == "double":
+        if isinstance(value, str):
+            return int(value.strip())
         if isinstance(value, bool):
+            raise ValueError
+        return int(value) if isinstance(value, float) and value.is_integer() else operator.index(value)
+    if key.type == "double":
+        if isinstance(value, bool | bytes | bytearray) or is_numpy_bool(value):
             raise ValueError
         return float(value)
     if not isinstance(value, str):

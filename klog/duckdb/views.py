@@ -92,7 +92,7 @@ def connect(
         import duckdb
     except ImportError as error:
         raise extras.missing("connect()", "duckdb", "duckdb", error) from error
-    connection = duckdb.connect(os.fspath(database))
+    connection = duckdb.connect(arguments.path("database", database))
     try:
         register(connection, path, topics=topics, **options)
     except BaseException:

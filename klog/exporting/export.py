@@ -19,7 +19,7 @@ from klog.exporting.columns import COLUMNS, Columns
 from klog.importing import UnknownFormat
 from klog.log import Log, LogReader
 from klog.log.read.isolation import Isolation
-from klog.log.read.positions import Position
+from klog.log.read.positions import Position, checked_position
 from klog.log.read.tables import pyarrow_for, write_parquet
 from klog.manager import LogManager, open_directory
 from klog.progress import Event, Progress
@@ -76,11 +76,14 @@ def export_file(
     Raises UnknownTopicOrPartition, OffsetOutOfRange, UnknownFormat, FileExistsError, OSError, ValueError, ImportError;
     CorruptBatch, ReadFailed, BadValue, and then there is no file.
     """
-    name = arguments.path("target", target)
+    if not isinstance(logs, LogManager):
+        logs = arguments.path("logs", logs)
+    name, topic = arguments.path("target", target), arguments.text("topic", topic)
     form = _form(name, form)
     known = texts.JSON_FIELDS if form == "jsonl" else COLUMNS
     chosen = _chosen(columns, known)
     decoding: dict[str, Any] = {"decode": decode, "on_bad": on_bad, "dead_letter": dead_letter}
+    start = None if start is None else checked_position("start", start)
     overwrite = arguments.flag("overwrite", overwrite)
     arguments.function("progress", progress)
     if (name == "-") != (stdout is not None):

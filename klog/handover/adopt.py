@@ -28,6 +28,7 @@ from klog.handover.metadata import metadata
 from klog.log.directory import checkpoint
 from klog.log.directory.checkpoint import encode_uuid
 from klog.log.directory.partition_names import METADATA_TOPIC
+from klog.log.options import check_tools
 from klog.manager.directories import LogDirectory
 from klog.manager.directory_set import Paths, as_paths
 from klog.manager.topics import TopicEntry, TopicFile, plain
@@ -52,6 +53,7 @@ def adopt(path: Paths, *, dry_run: bool = False, files: Files | None = None) -> 
     """
     paths = [check_directory(each) for each in as_paths(path)]
     dry_run = arguments.flag("dry_run", dry_run)
+    check_tools(None, files)
     files = files or RealFiles()
     with ExitStack() as stack:
         for each in paths:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final
 
+from klog import arguments
 from klog.config.properties import format_properties
 from klog.internal_topics import consumer_offsets, transaction_state
 from klog.values import NamedTuple
@@ -47,7 +48,7 @@ def check_listeners(controller: str, listeners: Sequence[str] | str) -> tuple[Li
         raise ValueError(
             f"controller_listener={controller!r}: an address to connect to is expected, without a protocol"
         )
-    given = [listeners] if isinstance(listeners, str) else list(listeners)
+    given = [listeners] if isinstance(listeners, str) else arguments.texts("listeners", listeners)
     parsed = tuple(parse_listener(f"listeners[{n}]", each) for n, each in enumerate(given))
     if not parsed:
         raise ValueError("listeners=[]: at least one host:port expected")

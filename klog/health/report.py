@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Literal
 
 from klog.shown import display, note
@@ -31,10 +31,13 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class HealthReport:
-    """findings: the worst first. unknown: {check: why it was not made}."""
+    """findings: the worst first, also by iteration. unknown: {check: why it was not made}."""
 
     findings: Sequence[Finding]
     unknown: Mapping[str, str]
+
+    def __iter__(self) -> Iterator[Finding]:
+        return iter(self.findings)
 
     @property
     def severity(self) -> Severity:

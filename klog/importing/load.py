@@ -14,14 +14,16 @@ import os
 from collections.abc import Iterator, Mapping
 from typing import Any, BinaryIO
 
+from klog import arguments
 from klog.clock import Clock, SystemClock
 from klog.codec import parse_compression
-from klog.config import LogConfig
+from klog.config import LogConfig, config_values
 from klog.errors import InvalidConfig, InvalidRecord, RecordTooLarge
 from klog.importing.errors import RowError, UnknownFormat
 from klog.importing.rows import rows
 from klog.importing.source import FORMATS, Source
 from klog.importing.values import Row
+from klog.log.options import Compression, check_tools
 from klog.manager import LogManager, open_directory
 from klog.manager.topics import check_topic_name
 from klog.progress import Event, Progress
@@ -54,7 +56,7 @@ def import_file(
     key: str | None = None,
     timestamp: str | None = None,
     partitions: int | None = None,
-    compression: Any = None,
+    compression: Compression = None,
     config: Mapping[str, Any] | None = None,
     form: str | None = None,
     progress: Progress | None = None,
@@ -75,9 +77,19 @@ def import_file(
         raise UnknownFormat(f"format {form!r}: choose from {', '.join(FORMATS)}")
     if compression is not None:
         parse_compression(compression)
-    wanted = LogConfig(config or {})
+    wanted = LogConfig(config_values("config", config))
+    path = arguments.path("path", path)
+    if not isinstance(logs, LogManager):
+        logs = arguments.path("logs", logs)
+    topic = check_topic_name(topic)
+    key = None if key is None else arguments.text("key", key)
+    timestamp = None if timestamp is None else arguments.text("timestamp", timestamp)
+    partitions = arguments.optional_whole("partitions", partitions, 1)
+    arguments.function("progress", progress)
+    check_tools(clock, None)
+    if stdin is not None:
+        arguments.having("stdin", stdin, ("read",), "a binary file")
     clock = clock or SystemClock()
-    check_topic_name(topic)
     with Source(path, stdin=stdin) as source:
         job = _Job(
             source, form or source.format(), topic, key, timestamp, partitions, compression, wanted, progress, clock

@@ -16,10 +16,12 @@ from klog.disk import Files, RealFiles, check_directory, is_directory, proc
 from klog.disk.residency import Residency, total
 from klog.errors import UnknownTopicOrPartition
 from klog.inspect.files import check_log_dir, is_partition_directory, partition_name
+from klog.log.options import check_tools
 from klog.log.read.page_cache import LogPageCache, listed, measure
 from klog.progress import Event, Progress
 
 Entry = dict[str, Any]
+CELLS_MAX = 1 << 20
 
 
 def page_cache(
@@ -40,6 +42,11 @@ def page_cache(
     refuses: it requires permission to write the files; FileNotFoundError if it is neither a log.dir nor a partition.
     """
     where = check_directory(arguments.path("path", path))
+    topic = None if topic is None else arguments.text("topic", topic)
+    cells = arguments.whole("cells", cells, 0, CELLS_MAX)
+    arguments.function("progress", progress)
+    check_tools(None, files)
+    proc_root = arguments.text("proc_root", proc_root)
     check_log_dir(where)
     found = dict(_partitions(where, topic))
     if topic is not None and not found:
@@ -105,7 +112,7 @@ def _partitions(where: str, topic: str | None) -> Iterator[tuple[tuple[str, int]
     for name in os.listdir(where):
         whole = os.path.join(where, name)
         key_or_none = partition_name(name)
-        if key_or_none is not None and topic in (None, key_or_none[0]) and not os.path.islink(whole):
+        if key_or_none is not None and topic in (None, key_or_none[0]) and is_directory(whole, follow_symlinks=False):
             yield key_or_none, whole
 
 

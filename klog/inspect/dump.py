@@ -17,7 +17,7 @@ entry {"type": "problem", ...}; dump continues after damage. The keys of entries
     epochs             {"type": "epoch", "epoch", "start_offset"}
     gaps               {"type": "gap", "end", "base_offset"}
     audit              {"type": "audit", "content": {...}}
-    partition_metadata, properties, clean_shutdown, topics, positions, staged, quorum_state, broker
+    partition_metadata, properties, clean_shutdown, topics, positions, staged, move, quorum_state, broker
                        {"type": "document", "content": {...}}; keys of users are left out
 """
 
@@ -73,6 +73,7 @@ def dump(path: str | os.PathLike[str], *, records: bool = True, raw: bool = Fals
     is yielded. The copy is removed when the iteration ends: read the entries of each file before. That needs pyarrow.
     Raises OSError, ImportError without pyarrow, ValueError for an unknown URL."""
     where = arguments.path("path", path)
+    records, raw = arguments.flag("records", records), arguments.flag("raw", raw)
     return _of_url(RemoteFiles(where), records, raw) if is_url(where) else _of_path(where, records, raw)
 
 
@@ -185,7 +186,7 @@ def _small_entries(path: str, what: FileName, data: bytes) -> Iterator[Entry]:
         case "audit":
             for entry in parse_audit(data, path):
                 yield {"type": "audit", "content": entry}
-        case "clean_shutdown" | "topics" | "positions" | "staged" | "quorum_state":
+        case "clean_shutdown" | "topics" | "positions" | "staged" | "move" | "quorum_state":
             yield {"type": "document", "content": parse_json(data, path)}
         case "broker":
             yield {"type": "document", "content": without_keys(parse_json(data, path))}

@@ -22,6 +22,7 @@ from klog.internal_topics.consumer_offsets import TOPIC
 from klog.internal_topics.tables import Decoded
 from klog.log.directory.reader_positions import decode as decode_positions
 from klog.log.directory.reader_positions import position_path, reader_names
+from klog.log.options import check_tools
 from klog.values import NamedTuple
 
 Entry = dict[str, Any]
@@ -38,6 +39,7 @@ def groups(paths: Paths, group: str | None = None, *, clock: Clock | None = None
     """
     if group is not None:
         group = arguments.text("group", group)
+    check_tools(clock, None)
     where = named(paths)
     now = (clock or SystemClock()).wall_ms()
     ends, names = _log_ends(where)

@@ -25,6 +25,7 @@ from klog.inspect.partition_files import (
 )
 from klog.inspect.replay import ProducerReplay
 from klog.internal_topics.transaction_state import STATES, TOPIC
+from klog.log.options import check_tools
 
 Entry = dict[str, Any]
 
@@ -38,6 +39,7 @@ def transactions(paths: Paths, *, clock: Clock | None = None) -> Entry:
     last_stable_offset and log_end_offset of the partition, held_back: the number of offsets from first_offset to the
     log end. Times are in ms. Raises OSError.
     """
+    check_tools(clock, None)
     where = named(paths)
     now = (clock or SystemClock()).wall_ms()
     found = partitions(where)

@@ -7,7 +7,7 @@ items(path)             every item of its segments in order (batches.py), past d
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from klog import arguments
 from klog.disk import check_directory, is_directory
@@ -40,8 +40,14 @@ class Located(NamedTuple):
 
 def named(paths: Paths) -> list[str]:
     """Return the directories of an argument `paths`: one or several. Raises TypeError, ValueError, OSError."""
-    given = [paths] if isinstance(paths, str | os.PathLike) else paths
-    return [check_directory(arguments.path("paths", path)) for path in given]
+    if isinstance(paths, str | bytes | os.PathLike):
+        return [check_directory(arguments.path("paths", paths))]
+    if isinstance(paths, Mapping) or not isinstance(paths, Iterable):
+        raise arguments.wrong_type("paths", paths, "a log.dir, as str or pathlib.Path, or a list of them,")
+    found = [check_directory(arguments.path(f"paths[{number}]", path)) for number, path in enumerate(paths)]
+    if not found:
+        raise ValueError("paths=[]: no log.dir given: name one or more")
+    return found
 
 
 def partitions(paths: Iterable[str]) -> list[Located]:

@@ -96,7 +96,9 @@ class TestBroker:
         control_port: int = 0,
     ) -> None:
         self._topics = _topics(topics)
-        self._control_port = control_port if arguments.flag("control", control) else None
+        given, tls = config_values("config", config), arguments.flag("tls", tls)
+        port = arguments.whole("control_port", control_port, 0, 65535)
+        self._control_port = port if arguments.flag("control", control) else None
         self._control: Control | None = None
         self._access: Access | None = None
         if tls or sasl is not None:
@@ -107,7 +109,7 @@ class TestBroker:
         if directory is not None and copy_of is not None:
             raise ValueError("directory and copy_of: one of the two")
         if directory is not None:
-            self.directory = os.fspath(directory)
+            self.directory = arguments.path("directory", directory)
         else:
             self.directory = new_directory() if copy_of is None else new_copy(copy_of)
         self.clock: Clock = clock or SystemClock()
@@ -121,14 +123,14 @@ class TestBroker:
             if record is not None:
                 from klog.testing.recording import Recorder
 
-                self._recorder = Recorder(record)
+                self._recorder = Recorder(arguments.path("record", record))
             self._broker = Broker(
                 self.directory,
                 listeners=listeners if self._access is None else self._access.listeners(listeners),
                 config=_defaults(brokers)
                 | (_OF_MANUAL_CLOCK if isinstance(clock, ManualClock) else {})
                 | ({} if self._access is None else self._access.properties())
-                | dict(config or {}),
+                | dict(given),
                 durability=durability,
                 clock=clock,
                 gates=(self._faults,) if self._recorder is None else (self._recorder, self._faults),

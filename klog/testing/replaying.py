@@ -61,6 +61,7 @@ def replay(
         raise ValueError(f"bootstrap_servers={bootstrap_servers!r}: host:port expected")
     if speed is not None and (not isinstance(speed, int | float) or isinstance(speed, bool) or not speed > 0):
         raise ValueError(f"speed={speed!r}: a number above 0 expected, or None")
+    path, timeout = arguments.path("path", path), arguments.some_seconds("timeout", timeout)
     address = host.strip("[]"), int(port)
     connections: dict[int, _Connection] = {}
     found: list[Replayed] = []
@@ -73,9 +74,7 @@ def replay(
                 clock.sleep(max(0.0, began + each.ms / 1000 / speed - clock.monotonic()))
             connection = connections.get(each.connection)
             if connection is None:
-                connection = connections[each.connection] = _Connection(
-                    address, arguments.some_seconds("timeout", timeout)
-                )
+                connection = connections[each.connection] = _Connection(address, timeout)
             connection.finish(found)
             found.append(
                 Replayed(

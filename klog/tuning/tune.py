@@ -8,7 +8,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from klog.arguments import flag, function, instance, path
+from klog.arguments import chosen, flag, function, instance, path
 from klog.clock import Clock, SystemClock
 from klog.disk import check_directory
 from klog.errors import KlogError
@@ -65,8 +65,8 @@ def tune(
     Raises ValueError, OSError: a disk error, or too little free space to measure.
     """
     where = check_directory(path("directory", directory))
-    if profile is not None and profile not in PROFILES:
-        raise ValueError(f"profile={profile!r}: choose from {', '.join(PROFILES)}")
+    if profile is not None:
+        chosen("profile", profile, tuple(PROFILES), ", or None")
     function("progress", progress)
     check_tools(clock, None)
     check_log_dir(where)
@@ -97,11 +97,11 @@ def tune(
             if workload is None:
                 notes.append(f"topic {topic} is left out: it has no records")
                 continue
-            chosen, why = (PROFILES[profile], "the choice of the caller") if profile else matching(workload)
+            fitting, why = (PROFILES[profile], "the choice of the caller") if profile else matching(workload)
             workloads.append(workload)
-            profiles[topic] = chosen.name
+            profiles[topic] = fitting.name
             compacted += [topic] if config is not None and config.compacts else []
-            found += for_topic(workload, chosen, why, config, figures)
+            found += for_topic(workload, fitting, why, config, figures)
         found += for_broker(workloads, compacted, logs.config, os.cpu_count() or 1)
     if report is not None:
         notes += [f"{advice.setting}: {advice.reason}" for advice in report.advice if not _is_setting(advice.setting)]

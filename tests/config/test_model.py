@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import pickle
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -59,6 +60,9 @@ def test_kafkas_defaults() -> None:
         ({"segment.bytes": 1.5}, "int expected"),
         ({"segment.bytes": True}, "int expected"),
         ({"segment.bytes": []}, "int expected"),
+        ({"segment.bytes": b"14"}, "segment.bytes=b'14': int expected"),
+        ({"retention.ms": Decimal("1.5")}, "long expected"),
+        ({"retention.ms": 10**5000}, "retention.ms=<int>: must be at most"),
         ({"segment.ms": 0}, "at least 1"),
         ({"segment.jitter.ms": -1}, "at least 0"),
         ({"retention.ms": -2}, "at least -1"),
@@ -67,6 +71,9 @@ def test_kafkas_defaults() -> None:
         ({"preallocate": 1}, "bool expected"),
         ({"min.cleanable.dirty.ratio": 1.1}, "at most 1"),
         ({"min.cleanable.dirty.ratio": float("nan")}, "min.cleanable.dirty.ratio=nan"),
+        ({"min.cleanable.dirty.ratio": b"0.5"}, "double expected"),
+        ({"cleanup.policy": b"delete"}, "cleanup.policy=b'delete': list expected"),
+        ({"cleanup.policy": ["delete", None]}, "list expected"),
         ({"cleanup.policy": "shred"}, "choose from delete, compact"),
         ({"compression.type": "brotli"}, "choose from producer, uncompressed, gzip, snappy, lz4, zstd"),
         ({"compression.type": 5}, "string expected"),

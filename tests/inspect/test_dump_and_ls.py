@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 
 import klog
+from klog.disk import RealFiles
 from klog.inspect import dump, ls
+from klog.manager import move_note
 from klog.record import encode
 from klog.security import Users
 from tests.support import golden
@@ -127,6 +129,14 @@ def test_intended_gaps_are_shown(tmp_path: Path) -> None:
         log.roll(expected_next_offset=5)
     (gap,) = [entry for file in dump(tmp_path / "t-0") if file.kind == "gaps" for entry in file.entries]
     assert gap == {"type": "gap", "end": 1, "base_offset": 5}
+
+
+def test_the_note_of_a_move_is_shown(tmp_path: Path) -> None:
+    move_note.write(RealFiles(), str(tmp_path), move_note.MoveNote(("t", 0), "/disk", True, 5))
+    (file,) = dump(tmp_path / move_note.NOTE)
+    (entry,) = file.entries
+    assert (file.kind, entry["type"]) == ("move", "document")
+    assert entry["content"] == {"version": 1, "topic": "t", "partition": 0, "from": "/disk", "ready": True, "end": 5}
 
 
 def test_txn_index_entries_match_the_manifest() -> None:

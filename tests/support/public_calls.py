@@ -16,6 +16,8 @@ import klog
 
 # Others are used inside klog, or need Spark or Polars: their own tests check their arguments.
 CHECKED = ("clock", "errors", "metrics", "record")
+# Of these only functions: a program gets the objects of their classes from them.
+FUNCTIONS = ("exporting", "handover", "importing", "inspect", "repairing", "tuning")
 
 
 @dataclass(frozen=True)
@@ -47,8 +49,8 @@ class Call:
 
 
 def public_calls() -> Iterator[Call]:
-    """Yields the public callables in the order of klog.__all__, then those of the modules CHECKED: the names in their
-    __all__, or those that they define."""
+    """Yields the public callables in the order of klog.__all__, with those of the modules CHECKED: the names in their
+    __all__, or those that they define; then the functions of the modules FUNCTIONS."""
     seen: set[object] = set()
     for name in klog.__all__:
         thing = getattr(klog, name)
@@ -57,6 +59,10 @@ def public_calls() -> Iterator[Call]:
         for each in _members(thing) if isinstance(thing, types.ModuleType) else (thing,):
             if each not in seen and callable(each):
                 seen.add(each)
+                yield from _calls(each)
+    for name in FUNCTIONS:
+        for each in _members(getattr(klog, name)):
+            if inspect.isfunction(each) and each not in seen:
                 yield from _calls(each)
 
 
