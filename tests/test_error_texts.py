@@ -64,9 +64,14 @@ MISTAKES: dict[str, tuple[type[Exception], str, Callable[[Any, Path], object]]] 
         lambda logs, _path: logs.log("t").tail(timeout=10**400),
     ),
     "a partition of thousands of digits": (
-        ValueError,
-        "partition=<int>: an int of 64 bits",
+        UnknownTopicOrPartition,
+        "topic 't' has no partition <int>; it has 0",
         lambda logs, _path: logs.log("t", 10**5000),
+    ),
+    "partitions of thousands of digits": (
+        ValueError,
+        "partitions=<int>: from 1 to 10000",
+        lambda logs, _path: logs.create_topic("u", 10**5000),
     ),
     "a path that no file has": (
         ValueError,

@@ -94,6 +94,7 @@ def handover(
     check_tools(clock, files)
     if isinstance(extra, str | bytes | Mapping) or not isinstance(extra, Iterable):
         raise arguments.wrong_type("extra", extra, "a list of MetadataRecord")
+    records, dry_run = [_checked(record) for record in extra], arguments.flag("dry_run", dry_run)
     chosen = release(arguments.text("kafka_version", kafka_version))
     controller, bound = check_listeners(controller_listener, listeners)
     if cluster_id is not None and _known_id(cluster_id) is None:
@@ -103,14 +104,7 @@ def handover(
     out = _properties_path(paths[0], properties_out)
     work = _Handover(paths, node_id, chosen, controller, bound, given, out, files or RealFiles())
     with _locked(paths):
-        return work.run(
-            cluster_id,
-            next_producer_id,
-            [_checked(record) for record in extra],
-            (clock or SystemClock()).wall_ms(),
-            arguments.flag("dry_run", dry_run),
-            progress,
-        )
+        return work.run(cluster_id, next_producer_id, records, (clock or SystemClock()).wall_ms(), dry_run, progress)
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from klog.arguments import shown
 from klog.config import LogConfig, ManagerConfig, check_tiering
 from klog.disk import Files, Notifier
 from klog.errors import DuplicateLog, InvalidConfig, StorageOffline, UnknownTopicOrPartition
@@ -84,8 +85,9 @@ class TopicCatalog:
         """Return the error for a topic, or a partition of it, that is not there. hint: a further next step."""
         topics = self.topics()
         if topic in topics:
+            present = ", ".join(map(str, topics[topic]))
             return UnknownTopicOrPartition(
-                f"topic {topic!r} has no partition {partition}; it has {', '.join(map(str, topics[topic]))}{hint}"
+                f"topic {topic!r} has no partition {shown(partition)}; it has {present}{hint}"
             )
         known = ", ".join(topics) or "none yet: logs.create_topic(name) creates one"
         return UnknownTopicOrPartition(

@@ -33,7 +33,7 @@ def regular_files(path: str) -> list[str]:
         return sorted(entry.name for entry in entries if entry.is_file(follow_symlinks=False))
 
 
-def _others(path: str) -> list[str]:
+def others(path: str) -> list[str]:
     """Return the names of what has the name of a partition's file and is none, such as a FIFO or a link."""
     regular = set(regular_files(path))
     return sorted(name for name in os.listdir(path) if name not in regular and classify(name).kind != "unknown")
@@ -77,7 +77,7 @@ def changes(before: str, after: str) -> list[dict[str, object]]:
             change = "truncated" if same and (sizes[1] or 0) < (sizes[0] or 0) else "rewritten"
         found.append({"name": name, "change": change, "size_before": sizes[0], "size_after": sizes[1]})
     removed = {"change": "removed", "size_before": 0, "size_after": None}
-    return found + [{"name": name, **removed} for name in _others(before)]
+    return found + [{"name": name, **removed} for name in others(before)]
 
 
 def _same_bytes(a: str, b: str) -> bool:

@@ -55,7 +55,7 @@ from klog.log.load.overflow import restore_base_offset
 from klog.log.options import check_tools
 from klog.manager.moving import copy_file
 from klog.progress import Event, Progress
-from klog.repairing.copies import changes, copy_files, make_durable, regular_files
+from klog.repairing.copies import changes, copy_files, make_durable, others, regular_files
 from klog.report import Report
 from klog.segment import names
 
@@ -208,6 +208,10 @@ class _Repair:
         for name in regular_files(copy):  # marked for deletion by the load: the original has them
             if name.endswith(".deleted"):
                 self._files.unlink(os.path.join(copy, name))
+        entry["details"] += [
+            f"{os.path.join(located.path, name)} is not a file: it stays with the originals"
+            for name in others(located.path)
+        ]
         entry["files"] = changed = changes(located.path, copy)
         logs = [each for each in changed if str(each["name"]).endswith(".log")]
         entry["bytes_cut"] = sum((each["size_before"] or 0) - (each["size_after"] or 0) for each in logs)  # type: ignore[operator]

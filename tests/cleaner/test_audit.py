@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import io
 import json
 from pathlib import Path
 
@@ -11,7 +10,7 @@ import pytest
 
 import klog
 from klog.cleaner import audit, read_audit
-from klog.disk import RealFiles
+from klog.disk import LogFile, RealFiles
 from klog.errors import CorruptAudit, NewerFormat
 from tests.cleaner.logs import NOW, append, open_log
 
@@ -117,14 +116,28 @@ def test_a_file_of_a_newer_version_raises(tmp_path: Path) -> None:
 def test_appending_does_not_read_the_whole_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     read: list[int] = []
 
-    class Counted(io.FileIO):
-        def read(self, size: int | None = -1) -> bytes:
-            found = super().read(size) or b""
+    class Counted:
+        def __init__(self, path: str) -> None:
+            self._file = LogFile.open(path)
+            self.length = self._file.length
+
+        @classmethod
+        def open(cls, path: str) -> Counted:
+            return cls(path)
+
+        def __enter__(self) -> Counted:
+            return self
+
+        def __exit__(self, *error: object) -> None:
+            self._file.close()
+
+        def read(self, position: int, size: int) -> bytes:
+            found = bytes(self._file.read(position, size))
             read.append(len(found))
             return found
 
     monkeypatch.setattr(audit, "_TAIL", 300)
-    monkeypatch.setattr(audit, "open", Counted, raising=False)
+    monkeypatch.setattr(audit, "LogFile", Counted)
     for number in range(50):
         audit.append(RealFiles(), str(tmp_path), {**LINE, "id": number})
     assert [line["id"] for line in read_audit(tmp_path)] == list(range(50))

@@ -136,7 +136,8 @@ def test_the_note_of_a_move_is_shown(tmp_path: Path) -> None:
     (file,) = dump(tmp_path / move_note.NOTE)
     (entry,) = file.entries
     assert (file.kind, entry["type"]) == ("move", "document")
-    assert entry["content"] == {"version": 1, "topic": "t", "partition": 0, "from": "/disk", "ready": True, "end": 5}
+    content = {"version": 1, "topic": "t", "partition": 0, "from": "/disk", "ready": True, "end": 5}
+    assert {name: entry["content"][name] for name in content} == content
 
 
 def test_txn_index_entries_match_the_manifest() -> None:
