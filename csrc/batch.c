@@ -51,6 +51,12 @@ int kl_batch_header(const uint8_t *at, size_t left, kl_batch_t *out) {
     if (count < 0 || last_offset_delta < 0 || base_offset < 0 || base_offset >= INT64_MAX - last_offset_delta)
         return KL_ELENGTH;
     kl_batch_fields(at, out);
+    /* What has been checked: in a shared mapping bytes may change between two reads. */
+    out->base_offset = base_offset;
+    out->size = size;
+    out->last_offset_delta = last_offset_delta;
+    out->count = count;
+    out->magic = magic;
     return KL_OK;
 }
 

@@ -601,9 +601,10 @@ static int measure_headers(const uint8_t *at, const uint8_t *end, int32_t count,
     return KL_OK;
 }
 
-/* Append the headers of a record.  They were measured, but in a shared mapping bytes may change between two reads: so
- * space is reserved again, and with_bits tells whether the validity has bits. */
-static int copy_headers(kl_columns_t *c, const uint8_t *at, const uint8_t *end, int32_t count, int with_bits) {
+/* Append the headers of a record.  They were measured, but in a shared mapping bytes may change between two reads: more
+ * bytes than were reserved, and a null value without bits for the validity, are refused. */
+static int copy_headers(kl_columns_t *c, const uint8_t *at, const uint8_t *end, int32_t count) {
+    validity_t *valid = &c->header_value.valid;
     for (int32_t i = 0; i < count; i++) {
         kl_record_header_t h;
         size_t used;
@@ -622,10 +623,10 @@ static int copy_headers(kl_columns_t *c, const uint8_t *at, const uint8_t *end, 
                 return KL_ELENGTH;
             memcpy(values->data + values->size, h.value, (size_t)h.value_size);
             values->size += (size_t)h.value_size;
-            if (with_bits)
-                set_bit(&c->header_value.valid.bits, c->headers);
-        } else if (with_bits) {
-            c->header_value.valid.nulls++;
+            if (valid->bits.size != 0)
+                set_bit(&valid->bits, c->headers);
+        } else if (valid->bits.size != 0) {
+            valid->nulls++;
         } else {
             return KL_ELENGTH;
         }
@@ -659,15 +660,14 @@ static int put_headers(kl_columns_t *c, const block_t *block, double hint) {
         return status;
     if (m.count > INT32_MAX - c->headers)
         return KL_ESPACE;
-    int with_bits = m.nulls != 0 || c->header_value.valid.nulls != 0;
     status = reserve_binary(c, &c->header_key, m.count, m.key_bytes, hint);
     if (status == KL_OK)
         status = reserve_binary(c, &c->header_value, m.count, m.value_bytes, hint);
-    if (status == KL_OK && with_bits)
+    if (status == KL_OK && (m.nulls != 0 || c->header_value.valid.bits.size != 0))
         status = reserve_bits(c, &c->header_value.valid, c->headers, m.count, hint);
     for (int i = 0; i < n && status == KL_OK; i++) {
         if (block->header_count[i] != 0)
-            status = copy_headers(c, block->headers[i], block->headers_end[i], block->header_count[i], with_bits);
+            status = copy_headers(c, block->headers[i], block->headers_end[i], block->header_count[i]);
         put_i32(&c->header_offsets, (int32_t)c->headers);
     }
     return status;

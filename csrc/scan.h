@@ -2,7 +2,8 @@
  *
  * For any other record, invalid or only rare, the inline function returns NULL, and kl_record_next reads it, so that
  * only one function reports errors.  kl_record_next accepts every record that is accepted here, with the same result
- * (selftest/scan.c).
+ * (selftest/scan.c).  In a shared mapping bytes may change between two reads: no length is checked by one read of a byte
+ * and used by another.
  */
 #ifndef KL_SCAN_H
 #define KL_SCAN_H
@@ -22,30 +23,34 @@ enum {
 /* The raw bits of a varint of up to three bytes, sizes and deltas to a million; NULL for a longer one.  The third byte
  * is only read if it is before limit. */
 static inline const uint8_t *kl_varint_scan(const uint8_t *at, const uint8_t *limit, uint32_t *out) {
-    uint32_t bits = at[0];
-    if (bits < 0x80) {
-        *out = bits;
+    uint32_t first = at[0];
+    if (first < 0x80) {
+        *out = first;
         return at + 1;
     }
-    bits = (bits & 0x7f) | (uint32_t)at[1] << 7;
-    if (at[1] < 0x80) {
+    uint32_t second = at[1], bits = (first & 0x7f) | second << 7;
+    if (second < 0x80) {
         *out = bits;
         return at + 2;
     }
-    if (limit - at < 3 || at[2] >= 0x80)
+    uint32_t third = limit - at < 3 ? 0x80u : at[2];
+    if (third >= 0x80)
         return NULL;
-    *out = (bits & 0x3fff) | (uint32_t)at[2] << 14;
+    *out = (bits & 0x3fff) | third << 14;
     return at + 3;
 }
 
 /* Walk count headers with sizes below 64, if they end before end.  Returns the byte after the last one, or NULL. */
 static inline const uint8_t *kl_headers_scan(const uint8_t *at, const uint8_t *end, int32_t count) {
     for (int32_t i = 0; i < count; i++) {
-        if (end - at < 2 || at[0] & 0x81 || (at[0] >> 1) + 2 > end - at)
+        if (end - at < 2)
             return NULL;
-        at += 1 + (at[0] >> 1);
-        int32_t size = at[0] & 1 ? 0 : at[0] >> 1;
-        if (at[0] >= 0x80 || size + 1 > end - at)
+        int32_t key = at[0];
+        if (key & 0x81 || (key >> 1) + 2 > end - at)
+            return NULL;
+        at += 1 + (key >> 1);
+        int32_t value = at[0], size = value & 1 ? 0 : value >> 1;
+        if (value >= 0x80 || size + 1 > end - at)
             return NULL;
         at += 1 + size;
     }
@@ -111,11 +116,12 @@ static inline const uint8_t *kl_record_scan_common(const uint8_t *at, const uint
     if (left < 1)
         return NULL;
     at += size;
+    int32_t headers = at[0];
     out->headers = at + 1;
-    out->header_count = at[0] >> 1;
-    if (at[0] == 0)
+    out->header_count = headers >> 1;
+    if (headers == 0)
         return left == 1 ? whole : NULL;
-    if (at[0] & 0x81) /* more than 63, or a negative number */
+    if (headers & 0x81) /* more than 63, or a negative number */
         return NULL;
     return kl_headers_scan(at + 1, whole, out->header_count) == whole ? whole : NULL;
 }
