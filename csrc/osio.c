@@ -137,14 +137,16 @@ int64_t kl_preadv(const kl_io_t *io, int fd, struct iovec *parts, int n, int64_t
     return done;
 }
 
-int kl_pwritev(const kl_io_t *io, int fd, struct iovec *parts, int n, int64_t at, int flags) {
+int kl_pwritev(const kl_io_t *io, int fd, struct iovec *parts, int n, int64_t at, int *flags) {
     advance(&parts, &n, 0);
     while (n > 0) {
-        ssize_t put = io->pwritev2(fd, parts, n < IOV_MAX ? n : IOV_MAX, at, flags);
+        ssize_t put = io->pwritev2(fd, parts, n < IOV_MAX ? n : IOV_MAX, at, *flags);
         if (put < 0) {
-            if (errno == EINTR)
-                continue;
-            return -errno;
+            if (*flags != 0 && (errno == EINVAL || errno == ENOSYS || errno == EOPNOTSUPP))
+                *flags = 0;
+            else if (errno != EINTR)
+                return -errno;
+            continue;
         }
         if (put == 0)
             return -EIO;
@@ -157,6 +159,7 @@ int kl_pwritev(const kl_io_t *io, int fd, struct iovec *parts, int n, int64_t at
 int kl_write_zeros(const kl_io_t *io, int fd, int64_t at, int64_t size) {
     static const char zeros[16 << 10];
     struct iovec parts[64];
+    int flags = 0;
     while (size > 0) {
         int64_t put = 0;
         int n = 0;
@@ -165,7 +168,7 @@ int kl_write_zeros(const kl_io_t *io, int fd, int64_t at, int64_t size) {
             parts[n] = (struct iovec){(void *)zeros, some};
             put += (int64_t)some;
         }
-        int status = kl_pwritev(io, fd, parts, n, at, 0);
+        int status = kl_pwritev(io, fd, parts, n, at, &flags);
         if (status < 0)
             return status;
         at += put;

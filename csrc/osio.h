@@ -57,8 +57,9 @@ int kl_pwrite(const kl_io_t *io, int fd, const void *buf, size_t size, int64_t a
 int64_t kl_preadv(const kl_io_t *io, int fd, struct iovec *parts, int n, int64_t at, int flags);
 
 /* Write n parts, one after the other: 0 or -errno.  On failure any part of them may have been written.  The array of
- * parts is modified.  flags: RWF_DONTCACHE and similar; -EOPNOTSUPP if the file system does not support them. */
-int kl_pwritev(const kl_io_t *io, int fd, struct iovec *parts, int n, int64_t at, int flags);
+ * parts is modified.  *flags: RWF_DONTCACHE and similar; it becomes 0 if the kernel or the file system refuses them
+ * (EINVAL, ENOSYS, EOPNOTSUPP), and the rest is written without them. */
+int kl_pwritev(const kl_io_t *io, int fd, struct iovec *parts, int n, int64_t at, int *flags);
 
 /* Write zeros to [at, at + size): 0 or -errno. */
 int kl_write_zeros(const kl_io_t *io, int fd, int64_t at, int64_t size);

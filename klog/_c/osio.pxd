@@ -28,7 +28,7 @@ cdef extern from "osio.h" nogil:
     int kl_cachestat(const kl_io_t *io, int fd, int64_t at, int64_t size, kl_cached_t *found)
     int kl_mincore(const kl_io_t *io, int fd, int64_t at, size_t size, unsigned char *pages)
     int64_t kl_pread_cached(const kl_io_t *io, int fd, void *buf, size_t size, int64_t at)
-    int kl_pwritev(const kl_io_t *io, int fd, iovec *parts, int n, int64_t at, int flags)
+    int kl_pwritev(const kl_io_t *io, int fd, iovec *parts, int n, int64_t at, int *flags)
     int kl_write_zeros(const kl_io_t *io, int fd, int64_t at, int64_t size)
     int kl_write_behind(const kl_io_t *io, int fd, int64_t at, int64_t size, int wait)
     int kl_fadvise(const kl_io_t *io, int fd, int64_t at, int64_t size, int advice)

@@ -172,8 +172,14 @@ cdef class Handles:
     def drop(self, Holder holder not None):
         """Stop holding the value that the holder has open, if it has one."""
         cdef Reusable value = holder.kept_file if self.of_files else holder.kept_index
-        if value is not None:
-            (<Handles>value.cache).release(value)
+        if value is None:
+            return
+        if value.cache != NULL:     # else its cache has been deleted
+            (<Handles>value.cache).take_out(value)
+        if self.of_files:
+            holder.kept_file = None
+        else:
+            holder.kept_index = None
 
     def clear(self):
         """Stop holding all values."""

@@ -8,7 +8,7 @@ the disk are in _sync and in files.py, over cffi.
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_FillInfo, PyBuffer_Release, PyObject_GetBuffer
-from libc.errno cimport EINVAL, ENOSYS, EOPNOTSUPP, ESPIPE
+from libc.errno cimport ENOSYS, EOPNOTSUPP, ESPIPE
 from libc.errno cimport errno as c_errno
 from libc.stdint cimport int64_t, uint8_t, uintptr_t
 from libc.stdlib cimport calloc, free
@@ -63,8 +63,8 @@ cdef dev_t _no_nowait = 0     # the last file system that was found not to suppo
 cdef class AlignedBuffer:
     """size bytes that begin on a page boundary, with the read-only buffer protocol.
 
-    64 zero bytes follow the end, so that C may read a little past a record. exact: for one of many buffers; it uses
-    no more memory than needed and begins at a multiple of 64.
+    64 bytes of any content follow the end, so that C may read a little past a record. exact: for one of many buffers;
+    it uses no more memory than needed and begins at a multiple of 64.
     """
 
     def __cinit__(self, Py_ssize_t size, bint exact=False):
@@ -88,7 +88,7 @@ cdef class AlignedBuffer:
         global _pooled
         if self.data == NULL:
             return
-        if self.capacity == POOL_BYTES + 64 and _pooled < POOL_SLOTS:
+        if self.capacity == POOL_BYTES + 64 and <uintptr_t>self.data % PAGE == 0 and _pooled < POOL_SLOTS:
             _pool[_pooled] = self.data
             _pooled += 1
         else:
@@ -280,18 +280,17 @@ cdef class LogFile(Reusable):
         return size
 
     cdef int write_vector(self, iovec *vector, int n, int64_t size, int64_t position) except -1:
-        cdef int status
+        cdef int status, flags = self.flags
         if self.fd < 0:
             raise ValueError(f"{self.path} is closed")
-        if size <= HOLD_BYTES and self.flags == 0:
-            status = kl_pwritev(self.io, self.fd, vector, n, position, 0)
+        if size <= HOLD_BYTES and flags == 0:
+            status = kl_pwritev(self.io, self.fd, vector, n, position, &flags)
         else:
             with nogil:
-                status = kl_pwritev(self.io, self.fd, vector, n, position, self.flags)
-        if status < 0 and self.flags and -status in (EOPNOTSUPP, EINVAL, ENOSYS):
-            self.flags = 0
+                status = kl_pwritev(self.io, self.fd, vector, n, position, &flags)
+        if flags != self.flags:
+            self.flags = flags
             self.fallback = True
-            return self.write_vector(vector, n, size, position)  # refused before the first byte: nothing is written yet
         return self.check(status)
 
     cdef int check(self, int status) except -1:

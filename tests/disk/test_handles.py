@@ -59,6 +59,17 @@ class Reference:
 
 
 @pytest.mark.parametrize("of_files", [True, False])
+def test_a_value_of_a_deleted_cache_can_be_dropped(of_files: bool) -> None:
+    cache, other, key = Handles(of_files, 8), Handles(of_files, 8), Key()
+    value = cache.keep(key, Handle())
+    del cache
+    assert other.find(key) is value
+    other.drop(key)
+    assert other.find(key) is None and len(other) == 0
+    assert other.keep(key, value) is value and len(other) == 1
+
+
+@pytest.mark.parametrize("of_files", [True, False])
 def test_a_value_is_found_until_it_is_dropped(of_files: bool) -> None:
     cache, first, second = Handles(of_files, 8), Handle(), Handle()
     a, b = Key(), Key()

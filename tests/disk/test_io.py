@@ -37,6 +37,17 @@ def test_buffer_begins_on_a_page(size: int) -> None:
     assert address(buffer) % 4096 == 0
 
 
+def test_a_buffer_that_is_one_of_many_is_not_reused_as_a_page() -> None:
+    """It begins at a multiple of 64: direct I/O would refuse it, and fall back for good."""
+    size = 1 << 20
+    kept = [AlignedBuffer(size) for _ in range(20)]  # all that are kept for reuse
+    many = [AlignedBuffer(size, True) for _ in range(20)]
+    assert any(address(buffer) % 4096 for buffer in many)
+    del many
+    kept += [AlignedBuffer(size) for _ in range(20)]
+    assert not any(address(buffer) % 4096 for buffer in kept)
+
+
 def test_buffer_is_read_only_and_has_no_negative_size() -> None:
     view = memoryview(AlignedBuffer(10))
     assert view.readonly

@@ -43,6 +43,19 @@ def test_interrupted_and_short_gathered_writes_continue(tmp_path: Path, kernel: 
     assert (tmp_path / "a").read_bytes() == bytes(range(150))
 
 
+@pytest.mark.parametrize("refusal", [errno.EOPNOTSUPP, errno.EINVAL, errno.ENOSYS])
+def test_flags_that_are_refused_after_some_bytes_lose_none(tmp_path: Path, kernel: FaultyIo, refusal: int) -> None:
+    kernel.rule("pwritev2", at_most=7, times=1)
+    kernel.rule("pwritev2", error=refusal, nth=2, times=1)
+    file = new_file(tmp_path, kernel)
+    file.dont_cache()
+    assert file.write_parts([bytes(range(100)), bytes(range(100, 150))], 0) == 150
+    assert (tmp_path / "a").read_bytes() == bytes(range(150))
+    assert file.fallback and kernel.calls("pwritev2") == 3
+    file.write_parts([b"more"], 150)
+    assert (tmp_path / "a").read_bytes() == bytes(range(150)) + b"more"
+
+
 def test_a_full_disk_during_a_gathered_write_raises_with_the_path(tmp_path: Path, kernel: FaultyIo) -> None:
     """F15: the first part is written, the second is not; the caller knows the position."""
     kernel.rule("pwritev2", at_most=10, times=1)

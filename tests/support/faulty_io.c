@@ -82,7 +82,8 @@ static ssize_t f_pwrite(int fd, const void *buf, size_t size, off_t at) {
     return fails(rule) ? -1 : kl_io_kernel()->pwrite(fd, buf, bound(rule, size), at);
 }
 
-/* Only the first part, shortened: a short count is any count below the total. */
+/* Only the first part, shortened: a short count is any count below the total. Of a write without its flags, which the
+ * file system may refuse. */
 static ssize_t f_preadv2(int fd, const struct iovec *parts, int n, off_t at, int flags) {
     const rule_t *rule = look(PREADV2);
     if (fails(rule))
@@ -100,7 +101,7 @@ static ssize_t f_pwritev2(int fd, const struct iovec *parts, int n, off_t at, in
     if (rule == NULL || rule->at_most < 0)
         return kl_io_kernel()->pwritev2(fd, parts, n, at, flags);
     struct iovec first = {parts[0].iov_base, bound(rule, parts[0].iov_len)};
-    return kl_io_kernel()->pwritev2(fd, &first, 1, at, flags);
+    return kl_io_kernel()->pwritev2(fd, &first, 1, at, 0);
 }
 
 static int f_fsync(int fd) {
