@@ -48,12 +48,20 @@ def murmur2(data):
         PyBuffer_Release(&view)
 
 
+cdef int check_partitions(Py_ssize_t partitions, Py_ssize_t sticky) except -1:
+    """Raise ValueError unless `sticky` is one of the partitions: arrays of this length are indexed by it."""
+    if not 0 <= sticky < partitions:
+        raise ValueError(f"sticky={sticky}: not one of {partitions} partitions")
+    return 0
+
+
 def split(list records, Py_ssize_t partitions, Py_ssize_t sticky):
     """Sort records into one list per partition. Records without a key go to partition `sticky`."""
     cdef list lists = [[] for _ in range(partitions)]
     cdef Py_buffer view
     cdef Py_ssize_t target
     cdef object key
+    check_partitions(partitions, sticky)
     for item in records:
         if isinstance(item, (tuple, list)):
             key = item[0] if len(item) else None
@@ -85,6 +93,7 @@ def targets(Rows rows, int32_t partitions, int32_t sticky):
     cdef int64_t i
     cdef bytearray made = bytearray(4 * max(<int64_t>1, rows.rows.length))
     cdef int32_t *at = <int32_t *><char *>made
+    check_partitions(partitions, sticky)
     for i in range(rows.rows.length):
         at[i] = target_of(rows, kl_rows_at(&rows.rows, i), partitions, sticky)
     return made
@@ -103,6 +112,7 @@ def split_rows(Rows rows, int64_t start, int64_t limit, int32_t partitions, int3
     cdef int64_t i
     cdef int32_t p
     cdef list shares = [None] * partitions
+    check_partitions(partitions, sticky)
     try:
         targets = <int32_t *>malloc(max(n, 1) * sizeof(int32_t))
         counts = <int64_t *>malloc(partitions * sizeof(int64_t))

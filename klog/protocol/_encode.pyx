@@ -169,25 +169,24 @@ cdef int blob(void *context, const kl_wire_field_t *field, const uint8_t **at, s
             PyErr_Clear()
             return KL_EUTF8
         at[0] = <const uint8_t *>text
-    elif field.kind == KL_WIRE_UUID:
-        if not isinstance(value, UUID):
-            raise wrong_type(here(e), value, "a uuid.UUID")
-        value = value.bytes
-        at[0] = <const uint8_t *>PyBytes_AS_STRING(value)
-        length = 16
     elif field.kind == KL_WIRE_RECORDS and e.parts != NULL:
         length = size_of(e, value)
-    elif PyBytes_CheckExact(value):
-        at[0] = <const uint8_t *>PyBytes_AS_STRING(value)
-        length = PyBytes_GET_SIZE(value)
     else:
-        try:
-            PyObject_GetBuffer(value, &e.held, PyBUF_SIMPLE)
-        except (TypeError, BufferError):
-            raise wrong_type(here(e), value, "a contiguous buffer") from None
-        e.is_held = True
-        at[0] = <const uint8_t *>e.held.buf
-        length = e.held.len
+        if field.kind == KL_WIRE_UUID:
+            if not isinstance(value, UUID):
+                raise wrong_type(here(e), value, "a uuid.UUID")
+            value = value.bytes     # of a subclass maybe something else
+        if PyBytes_CheckExact(value):
+            at[0] = <const uint8_t *>PyBytes_AS_STRING(value)
+            length = PyBytes_GET_SIZE(value)
+        else:
+            try:
+                PyObject_GetBuffer(value, &e.held, PyBUF_SIMPLE)
+            except (TypeError, BufferError):
+                raise wrong_type(here(e), value, "a contiguous buffer") from None
+            e.is_held = True
+            at[0] = <const uint8_t *>e.held.buf
+            length = e.held.len
     Py_INCREF(<PyObject *>value)
     e.kept = <PyObject *>value
     size[0] = <size_t>length

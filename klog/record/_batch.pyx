@@ -280,9 +280,17 @@ cdef class RecordIterator:
 
     def __next__(self):
         cdef kl_record_t r
-        if next_plain(self, &r):
+        cdef bint busy = self.busy
+        if not next_plain(self, &r):
+            return self.read_slowly()
+        if r.header_count == 0:
             return make_record(&r, self.records, &self.batch, self.passed - 1, self.origin, self.pin)
-        return self.read_slowly()
+        # Making headers may run the garbage collector, and so a finalizer, which must not free the bytes that are read.
+        self.busy = True
+        try:
+            return make_record(&r, self.records, &self.batch, self.passed - 1, self.origin, self.pin)
+        finally:
+            self.busy = busy
 
     cdef Record read_slowly(self):
         if self.busy:   # a second thread, while this one decompresses without the GIL

@@ -407,8 +407,12 @@ cdef class _Pull:
     cdef bytes message
 
     cdef int fail(self, object error) noexcept:
+        """Keep the error. Returns its errno, whatever happens here: 0 would be the end of the stream."""
         self.owner.error = error
-        self.message = f"{type(error).__name__}: {error}".encode("utf-8", "replace")
+        try:
+            self.message = f"{type(error).__name__}: {error}".encode("utf-8", "replace")
+        except BaseException:       # of its __str__, or no memory
+            self.message = b"an error without a text"
         if isinstance(error, MemoryError):
             return ENOMEM
         return EIO if isinstance(error, (KlogError, OSError)) else EINVAL

@@ -71,6 +71,8 @@ cdef class EncodedBatches(BatchTable):
             if status != KL_OK:
                 return raise_frame(status, data, at)
             status = kl_outer_header(data, <size_t>left, &b)
+            if status == KL_OK and b.size > left:   # the bytes have changed since: a map of a log that is written
+                status = KL_ETRUNCATED
             if b.magic == 2 and status == KL_OK:
                 if b.leader_epoch > epoch_max:
                     break

@@ -9,11 +9,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow
 import pytest
 
 import klog
 from klog.disk import LogFile, RealFiles
 from klog.errors import InvalidRecord, RecordTooLarge
+from klog.manager.partitioner import shares, targets
 
 RECORDS: list[tuple[Any, ...]] = [(str(number).encode(), b"v") for number in range(25_000)]
 
@@ -48,6 +50,14 @@ def test_an_iterator_keeps_the_records_before_the_bad_ten_thousand(logs: klog.Lo
         len(caught.value.__notes__) == 4
         and "appended before the error: partition 0, offsets 0 to" in caught.value.__notes__[0]
     )
+
+
+@pytest.mark.parametrize(("partitions", "sticky"), [(4, 4), (4, -1), (0, 0), (3, 1 << 20)])
+def test_a_partition_that_the_topic_does_not_have_is_refused(partitions: int, sticky: int) -> None:
+    rows = pyarrow.record_batch({"key": pyarrow.array([None, b"k"]), "value": [b"a", b"b"]})
+    for call in (shares, targets):
+        with pytest.raises(ValueError, match=f"sticky={sticky}: not one of {partitions} partitions"):
+            call(rows, partitions, sticky)
 
 
 def test_records_are_partitioned_by_key(logs: klog.LogManager) -> None:

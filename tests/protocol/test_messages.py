@@ -172,6 +172,18 @@ def test_a_uuid_is_the_one_of_the_standard_library() -> None:
     assert str(read[0].topic_id) == str(number) and read[0].topic_id.is_safe is uuid.SafeUUID.unknown
 
 
+@pytest.mark.parametrize("wrong", [None, b"fifteen bytes..", 5, "sixteen letters."])
+def test_the_bytes_of_a_kind_of_uuid_are_checked(wrong: Any) -> None:
+    class Odd(uuid.UUID):
+        @property
+        def bytes(self) -> Any:
+            return wrong
+
+    topics = [Metadata.Request.Topic(topic_id=Odd(int=7), name=None)]
+    with pytest.raises((TypeError, ValueError), match=r"topics\[0\].topic_id"):
+        encode(Metadata.Request(topics=topics), 12)
+
+
 def test_data_of_consumer_groups_begins_with_its_version() -> None:
     subscription = messages.ConsumerProtocolSubscription(topics=["a"], user_data=b"u", generation_id=7)
     for version in range(4):

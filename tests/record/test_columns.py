@@ -1,5 +1,6 @@
 import ctypes
 import gc
+from collections.abc import Iterator
 
 import pyarrow as pa
 import pytest
@@ -310,6 +311,21 @@ def test_a_stream_of_a_list_can_be_read_twice() -> None:
     stream = ArrowStream([columns(batches())] * 2)
     assert pa.table(stream) == pa.table(stream)
     assert pa.table(stream).num_rows == 600
+
+
+def test_an_error_without_a_text_does_not_end_the_stream_as_if_complete() -> None:
+    class NoText(Exception):
+        def __str__(self) -> str:
+            raise RuntimeError("no text")
+
+    def source() -> Iterator[Columns]:
+        yield columns(batches())
+        raise NoText
+
+    stream = ArrowStream(source())
+    with pytest.raises((pa.ArrowInvalid, OSError), match="without a text"):
+        pa.table(stream)
+    assert isinstance(stream.error, NoText)
 
 
 def test_an_error_reaches_the_consumer() -> None:
