@@ -125,6 +125,28 @@ def test_both_paths_agree(
         machine.log.close()
 
 
+@settings(max_examples=examples(deep=1000))
+@given(st.lists(steps, min_size=1, max_size=12), st.sampled_from([1, 3000, 1 << 20]), st.sampled_from(ISOLATIONS))
+def test_both_paths_agree_for_a_reader(taken: list[tuple[str, Any]], max_bytes: int, isolation: Isolation) -> None:
+    """It computes the state of the producers on demand. Compared before and after that, beside the writer."""
+    with TemporaryDirectory() as folder:
+        machine = Machine(Path(folder))
+        with klog.Log.open(machine.path, config=CONFIG, read_only=True) as reader:
+            for name, what in taken:
+                machine.take(name, what)
+                start, end = machine.log.log_start_offset, machine.log.log_end_offset
+                reader.refresh()
+                for offset in range(start, end + 1, max(1, (end - start) // 5)):
+                    found = [reader.fetch(offset, max_bytes, isolation=isolation) for _ in range(2)]
+                    expected = fetch(reader._core, offset, max_bytes, isolation, True)
+                    assert found == [expected, expected]
+                    assert [each.last_stable_offset for each in found] == [expected.last_stable_offset] * 2
+                    assert (
+                        isolation != "read_committed" or expected.last_stable_offset == machine.log.last_stable_offset
+                    )
+        machine.log.close()
+
+
 @pytest.mark.parametrize(
     "end", [40, 120]
 )  # the fast path uses the positions of the newest batches, or only the ends of slices
@@ -236,6 +258,29 @@ def test_a_read_committed_fetch_without_aborted_transactions_costs_what_another_
             log.append([(b"k", b"v")])
             assert log.fetch(299, isolation="read_committed").aborted_transactions == aborted
             assert log.fetch(302, isolation="read_committed").aborted_transactions == ()
+
+
+def test_a_read_committed_fetch_of_a_reader_costs_what_another_does(tmp_path: Path) -> None:
+    """Once the state of its producers is computed, by the first fetch."""
+    with FaultyIo() as io:
+        files = RealFiles(table=io.table)
+        with klog.Log.open(tmp_path / "t-0", config={"segment.bytes": 40_000}, files=files) as log:
+            for _ in range(200):
+                log.append([(b"k", b"v" * 900)])
+            log.append_batches(transactional(1, 0, 0))
+            with log.snapshot() as reader:
+                for offset in (1, 50, 120):
+                    assert reader.fetch(offset, 3000, isolation="read_committed").last_stable_offset == 200
+                    reads, frames, found = counted(io, reader, offset, 3000, "read_committed")
+                    assert frames == 1 and reads <= 3 and found.size > 0
+                    assert found == fetch(reader._core, offset, 3000, "read_committed", True)
+                assert counted(io, reader, 200, 3000, "read_committed")[1] == 1
+            log.append_batches(marker(1, 0, "abort"), origin="coordinator")
+            with log.snapshot() as reader:
+                for _ in range(2):
+                    found = reader.fetch(200, isolation="read_committed")
+                    assert (found.last_stable_offset, found.size > 0) == (202, True)
+                    assert [each.first_offset for each in found.aborted_transactions] == [200]
 
 
 @pytest.mark.parametrize("what", ["length", "base_offset", "last_offset_delta", "magic"])

@@ -17,6 +17,7 @@ from klog.disk._io cimport LogFile
 from klog.disk._send cimport check_target, send_slice
 from klog.log.state._counters cimport Counters
 from klog.log.state._fetch_positions cimport end_t
+from klog.log.state._fields cimport ProducerFields
 from klog.log.state._log_core cimport LogCore
 from klog.log.state._segment_list cimport SegmentList
 from klog.segment._index cimport IndexPair, batch_position_t
@@ -347,21 +348,23 @@ cdef FetchData found_shortly(LogCore log, int64_t offset, int64_t max_bytes, str
     cdef tuple segments = known.segments
     cdef FetchData found
     cdef end_t kept
-    cdef bint writes = not log.health.read_only, committed = False
+    cdef bint writes = not log.health.read_only, committed = isolation == "read_committed"
+    cdef ProducerFields producers = log.producers
     if log.watermark.metadata is not None:
         high_watermark = log.watermark.offset
     else:
         high_watermark = end if writes else log.high_watermark
     high_watermark = min(high_watermark, end)
-    if writes:
-        first = log.producers._transactions.first_unstable
+    # A reader computes the state of its producers on demand, by the full path.
+    if writes or (committed and producers.end_offset == end and producers.unstable_at == high_watermark):
+        first = producers._transactions.first_unstable
         stable = high_watermark if first is None else min(max(<int64_t>first.offset, start), high_watermark)
-    if isolation == "log_end":
+    if committed:
+        bound = stable
+    elif isolation == "log_end":
         bound = end
     elif isolation == "high_watermark":
         bound = high_watermark
-    elif isolation == "read_committed" and writes:
-        bound, committed = stable, True
     else:
         return None
     if not start <= offset <= bound:

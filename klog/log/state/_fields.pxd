@@ -7,6 +7,7 @@ cdef class ProducerFields:
     cdef public int64_t end_offset
     cdef public dict entries
     cdef public TransactionFields _transactions
+    cdef public int64_t unstable_at     # the high watermark that _transactions takes into account, -1: none yet
 
     cdef int appended(self, int64_t end, dict entries) except -1
 

@@ -12,6 +12,7 @@ class ProducerFields:
     end_offset: int
     entries: dict[int, ProducerEntry]
     _transactions: Transactions
+    unstable_at: int
 
 @disjoint_base
 class TransactionFields:

@@ -26,8 +26,8 @@ __all__ = ["ProducerState", "Producers"]
 class Producers(ProducerFields):
     """The producers of one log.
 
-    high_watermark: the largest that on_high_watermark_updated() was given. unreadable: a marker could not be read in a
-    replay, so that its transaction stays open.
+    high_watermark: the largest that on_high_watermark_updated() was given; unstable_at: the last one, -1 before the first.
+    unreadable: a marker could not be read in a replay, so that its transaction stays open.
     """
 
     def __init__(
@@ -42,6 +42,7 @@ class Producers(ProducerFields):
         self.entries = {} if like is None else {pid: entry.copy() for pid, entry in like.entries.items()}
         self._transactions = Transactions(None if like is None else like._transactions)
         self.high_watermark: int = -1 if like is None else like.high_watermark
+        self.unstable_at = -1
         self.unreadable = False
         self._snapshots = snapshots
         self._snapshot_offset = 0  # end_offset of the newest snapshot
@@ -116,6 +117,7 @@ class Producers(ProducerFields):
         """Note that markers below the high watermark are replicated."""
         self.high_watermark = max(self.high_watermark, high_watermark)
         self._transactions.forget_below(high_watermark)
+        self.unstable_at = high_watermark  # last: Ctrl-C may come between
 
     def on_log_start_offset_incremented(self, log_start_offset: int) -> None:
         """Forget decided transactions below the log start. Open transactions and producers stay."""
