@@ -5,6 +5,8 @@ Sequence numbers count records and wrap from 2^31-1 to 0. Kafka: ProducerStateEn
 """
 
 cimport cython
+from cpython.ref cimport Py_INCREF
+from cpython.tuple cimport PyTuple_New, PyTuple_SET_ITEM
 from libc.stdint cimport int64_t
 
 from klog._c.batch cimport KL_ATTR_CONTROL, KL_ATTR_TRANSACTIONAL, kl_batch_last_offset, kl_batch_t
@@ -56,6 +58,12 @@ cdef class DataBatch:
     def first_offset(self):
         """Offset of its first record."""
         return self.last_offset - self.offset_delta
+
+
+cdef inline void put_item(tuple made, Py_ssize_t i, object item) noexcept:
+    """Put an item into a new tuple."""
+    Py_INCREF(item)
+    PyTuple_SET_ITEM(made, i, item)
 
 
 @cython.final
@@ -116,8 +124,17 @@ cdef class ProducerEntry:
 
     cpdef add(self, int64_t epoch, DataBatch batch):
         """Add a data batch. Only the last five are kept."""
+        cdef tuple before, after
+        cdef Py_ssize_t i, kept, left_out
         self.take_epoch(epoch)
-        self.batches = self.batches[max(len(self.batches) + 1 - BATCHES_MAX, 0):] + (batch,)
+        before = self.batches
+        kept = min(len(before), <Py_ssize_t>BATCHES_MAX - 1)
+        left_out = len(before) - kept
+        after = PyTuple_New(kept + 1)       # one tuple, where a slice and a sum would be three
+        for i in range(kept):
+            put_item(after, i, before[left_out + i])
+        put_item(after, kept, batch)
+        self.batches = after
         self.timestamp = batch.timestamp
 
     def end_transaction(self, int64_t epoch, int64_t coordinator_epoch, int64_t timestamp):
