@@ -13,10 +13,8 @@ from klog.config import explain as explain_key
 from klog.config.explain import explanation_of
 from klog.config.keyed import Keyed, type_of
 from klog.coordinator.groups.config import GroupConfig
-from klog.coordinator.groups.consumer_config import GROUP_DOCS as CONSUMER_DOCS
 from klog.coordinator.groups.consumer_config import GROUP_KEYS as CONSUMER_KEYS
 from klog.coordinator.groups.consumer_config import ConsumerGroupConfig
-from klog.coordinator.share.config import GROUP_DOCS as SHARE_DOCS
 from klog.coordinator.share.config import GROUP_KEYS as SHARE_KEYS
 from klog.coordinator.share.config import ShareGroupConfig
 from klog.coordinator.transactions.config import TransactionConfig
@@ -52,10 +50,7 @@ def broker_keys() -> Iterator[Key]:
 
 def group_keys() -> Iterator[Key]:
     """The configurations that clients may set for one group."""
-    for of_all, keys, docs in (
-        (ConsumerGroupConfig(), CONSUMER_KEYS, CONSUMER_DOCS),
-        (ShareGroupConfig(), SHARE_KEYS, SHARE_DOCS),
-    ):
-        for name, field in keys.items():
-            default = getattr(of_all, field)
-            yield Key(name, type_of(default), default, docs[name])
+    for of_all, keys in ((ConsumerGroupConfig(), CONSUMER_KEYS), (ShareGroupConfig(), SHARE_KEYS)):
+        for name, key in keys.items():
+            default = getattr(of_all, key.field)
+            yield Key(name, type_of(default), default, key.doc)

@@ -22,9 +22,7 @@ from klog.broker.purgatory import Purgatory
 from klog.broker.request_metrics import RequestMetrics
 from klog.clock import SystemClock
 from klog.coordinator import FindCoordinator
-from klog.coordinator.groups.consumer_config import GROUP_DOCS as CONSUMER_DOCS
 from klog.coordinator.groups.consumer_config import GROUP_KEYS as CONSUMER_KEYS
-from klog.coordinator.share.config import GROUP_DOCS as SHARE_DOCS
 from klog.coordinator.share.config import GROUP_KEYS as SHARE_KEYS
 from klog.disk import exists
 from klog.protocol import ApiKey
@@ -133,10 +131,8 @@ class Serving:
             brokers=self._nodes.ids,
             placement=self._nodes.placement,
             groups=(
-                OfGroups(
-                    consumers, CONSUMER_KEYS, CONSUMER_DOCS, lambda *own: coordinators.groups.get().configure(*own)
-                ),
-                OfGroups(shares, SHARE_KEYS, SHARE_DOCS, lambda *own: coordinators.share_kind().configure(*own)),
+                OfGroups(consumers, CONSUMER_KEYS, lambda *own: coordinators.groups.get().configure(*own)),
+                OfGroups(shares, SHARE_KEYS, lambda *own: coordinators.share_kind().configure(*own)),
             ),
             config=self._properties.all,
             effective={

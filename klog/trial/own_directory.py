@@ -19,19 +19,25 @@ _LEFT_FREE = 64 << 20
 
 
 @contextlib.contextmanager
-def own_directory(parent: str, bytes_needed: int) -> Iterator[str]:
-    """Yield a new directory, and remove it. Raises OSError if bytes_needed would leave less than 64 MiB free."""
+def own_directory(directory: str | os.PathLike[str], size: int, size_min: int) -> Iterator[tuple[str, str]]:
+    """Yield the absolute path of the user's directory and that of a new one in it, and remove the latter.
+
+    size: bytes that are written, at most half of them at a time. Raises ValueError for less than size_min; OSError if
+    half of them would leave less than 64 MiB free.
+    """
+    if size < size_min:
+        raise ValueError(f"size={size}: must be at least {size_min}, for results above the noise")
+    parent = os.path.abspath(os.fspath(directory))
     found = os.statvfs(parent)
-    free = found.f_bavail * found.f_frsize
-    if free < bytes_needed + _LEFT_FREE:
+    free, needed = found.f_bavail * found.f_frsize, size // 2 + _LEFT_FREE
+    if free < needed:
         raise OSError(
             errno.ENOSPC,
-            f"{free >> 20} MiB free, {(bytes_needed + _LEFT_FREE) >> 20} MiB needed: free some space there, "
-            f"or give a smaller --size",
+            f"{free >> 20} MiB free, {needed >> 20} MiB needed: free some space there, or give a smaller --size",
             parent,
         )
     path = tempfile.mkdtemp(prefix=PREFIX, dir=parent)
     try:
-        yield path
+        yield parent, path
     finally:
         shutil.rmtree(path, ignore_errors=True)

@@ -52,10 +52,7 @@ def try_log(
     at least one round. progress: called with Events, in contests. Raises ValueError (size below 4 MiB), OSError: too
     little free space, or a disk error; CorruptData if other records are read than were appended.
     """
-    if size < SIZE_MIN:
-        raise ValueError(f"size={size}: must be at least {SIZE_MIN}, for results above the noise")
-    parent = os.path.abspath(os.fspath(directory))
-    with own_directory(parent, size // 2) as scratch:
+    with own_directory(directory, size, SIZE_MIN) as (parent, scratch):
         rounds = Rounds("bench log", _CONTESTS, size, seconds, clock, progress)
         return _Trial(parent, scratch, size, seconds, rounds).run()
 

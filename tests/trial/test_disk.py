@@ -55,7 +55,7 @@ def test_a_full_disk_raises_before_anything_is_written(tmp_path: Path) -> None:
     found = os.statvfs(tmp_path)
     with (
         pytest.raises(OSError, match="smaller --size") as caught,
-        own_directory(str(tmp_path), found.f_bavail * found.f_frsize),
+        own_directory(tmp_path, 2 * found.f_bavail * found.f_frsize, SIZE_MIN),
     ):
         pytest.fail("it began")
     assert caught.value.filename == str(tmp_path)

@@ -18,18 +18,18 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from klog.broker.admin.dynamic_configs import DynamicConfigs
+    from klog.coordinator.groups.own_config import OwnKey
 
 _log = logger_of("broker")
 _BOOLEAN, _STRING, _INT = 1, 2, 3
 
 
 class OfGroups(NamedTuple):
-    """One kind of groups. config: of groups that have none of their own, with a method of_group(own). keys: its fields
-    by the names of properties. configure: called with a group and its configuration, None if it has none any more."""
+    """One kind of groups. config: of groups that have none of their own, with a method of_group(own). keys: by the
+    names of properties. configure: called with a group and its configuration, None if it has none any more."""
 
     config: Any
-    keys: Mapping[str, str]
-    docs: Mapping[str, str]
+    keys: Mapping[str, OwnKey]
     configure: Callable[[str, Any], object]
 
 
@@ -62,12 +62,12 @@ class GroupConfigs:
         own = self.of(name)
         kinds = {key: kind for kind in self._kinds for key in kind.keys}
         for key, kind in sorted(kinds.items(), key=lambda each: each[0]):
-            found = getattr(kind.config, kind.keys[key])
+            found = getattr(kind.config, kind.keys[key].field)
             default = str(found).lower() if isinstance(found, bool) else str(found)
             synonyms = [Synonym(key, own[key], Source.GROUP)] if key in own else [Synonym(key, default, Source.DEFAULT)]
             _, value, source = synonyms[0]
             type_ = _BOOLEAN if isinstance(found, bool) else _INT if isinstance(found, int) else _STRING
-            yield Entry(key, value, source, tuple(synonyms), type_, documentation=kind.docs[key])
+            yield Entry(key, value, source, tuple(synonyms), type_, documentation=kind.keys[key].doc)
 
     def alter(self, name: str, changes: Mapping[str, str | None], *, validate_only: bool) -> None:
         """Set values; None removes one. Raises InvalidConfig, OSError; then nothing has changed."""

@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from klog.config.keyed import INT_MAX, Keyed, key
-from klog.coordinator.groups.own_config import check_bounds, with_own
+from klog.coordinator.groups.own_config import OwnKey, check_bounds, with_own
 from klog.values import dataclass
 
 ASSIGNOR_NAMES = ("uniform", "range")
-# What a group may have of its own: the name of the property, and the field that it takes the place of.
-GROUP_KEYS = {
-    "consumer.session.timeout.ms": "session_timeout_ms",
-    "consumer.heartbeat.interval.ms": "heartbeat_interval_ms",
-}
-GROUP_DOCS = {
-    "consumer.session.timeout.ms": "a member of this group that sends no heartbeat for this long is removed",
-    "consumer.heartbeat.interval.ms": "how often a member of this group sends a heartbeat",
+GROUP_KEYS = {  # that a group may have of its own
+    "consumer.session.timeout.ms": OwnKey(
+        "session_timeout_ms", "a member of this group that sends no heartbeat for this long is removed"
+    ),
+    "consumer.heartbeat.interval.ms": OwnKey(
+        "heartbeat_interval_ms", "how often a member of this group sends a heartbeat"
+    ),
 }
 POLICIES = ("bidirectional", "upgrade", "downgrade", "disabled")
 _CLASSES = {

@@ -8,9 +8,16 @@ from typing import Any, TypeVar
 
 from klog.config.keyed import Keyed, parsed
 from klog.errors import InvalidConfig
-from klog.values import replace
+from klog.values import NamedTuple, replace
 
 _Config = TypeVar("_Config", bound=Keyed)
+
+
+class OwnKey(NamedTuple):
+    """A property that a group may have of its own: the field whose place it takes, and what it sets."""
+
+    field: str
+    doc: str
 
 
 def check_bounds(config: Keyed, prefix: str, fields: Iterable[str]) -> None:
@@ -25,20 +32,21 @@ def check_bounds(config: Keyed, prefix: str, fields: Iterable[str]) -> None:
             )
 
 
-def with_own(config: _Config, keys: Mapping[str, str], own: Mapping[str, str]) -> _Config:
-    """The configuration of a group. keys: the fields by the names of the group's properties; own: its values as texts.
+def with_own(config: _Config, keys: Mapping[str, OwnKey], own: Mapping[str, str]) -> _Config:
+    """The configuration of a group. keys: by the names of the group's properties; own: its values as texts.
     Raises InvalidConfig, also for a session that is not longer than a heartbeat. Kafka: GroupConfig.validate."""
     fields: dict[str, Any] = {}
     for name, text in own.items():
         if name not in keys:
             raise InvalidConfig(f"unknown group configuration {name!r}: {' or '.join(keys)} expected")
-        fields[keys[name]] = parsed(name, text, getattr(config, keys[name]))
+        field = keys[name].field
+        fields[field] = parsed(name, text, getattr(config, field))
     try:
         found: Any = replace(config, **fields)  # type: ignore[type-var]
     except (ValueError, TypeError) as error:
         raise InvalidConfig(str(error)) from None
     if own and found.session_timeout_ms <= found.heartbeat_interval_ms:
-        names = {field: name for name, field in keys.items()}
+        names = {key.field: name for name, key in keys.items()}
         raise InvalidConfig(
             f"{names['session_timeout_ms']}={found.session_timeout_ms}: more than "
             f"{names['heartbeat_interval_ms']}={found.heartbeat_interval_ms} expected"

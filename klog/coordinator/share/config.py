@@ -5,29 +5,32 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from klog.config.keyed import INT_MAX, Keyed, key
-from klog.coordinator.groups.own_config import check_bounds, with_own
+from klog.coordinator.groups.own_config import OwnKey, check_bounds, with_own
 from klog.values import dataclass
 
-# What a group may have of its own: the name of the property, and the field that it takes the place of.
-GROUP_KEYS = {
-    "share.auto.offset.reset": "auto_offset_reset",
-    "share.delivery.count.limit": "delivery_count_limit",
-    "share.heartbeat.interval.ms": "heartbeat_interval_ms",
-    "share.isolation.level": "isolation_level",
-    "share.partition.max.record.locks": "partition_max_record_locks",
-    "share.record.lock.duration.ms": "record_lock_duration_ms",
-    "share.renew.acknowledge.enable": "renew_acknowledge_enable",
-    "share.session.timeout.ms": "session_timeout_ms",
-}
-GROUP_DOCS = {
-    "share.auto.offset.reset": "where this share group begins: earliest, latest or by_duration:<ISO 8601>",
-    "share.delivery.count.limit": "largest number of deliveries of a record to this share group",
-    "share.heartbeat.interval.ms": "how often a member of this share group sends a heartbeat",
-    "share.isolation.level": "whether this share group gets records of aborted transactions",
-    "share.partition.max.record.locks": "largest number of acquired records of a partition that are not acknowledged",
-    "share.record.lock.duration.ms": "how long a member of this share group may take to acknowledge a record",
-    "share.renew.acknowledge.enable": "whether members may ask for more time for a record",
-    "share.session.timeout.ms": "a member of this share group that sends no heartbeat for this long is removed",
+GROUP_KEYS = {  # that a group may have of its own
+    "share.auto.offset.reset": OwnKey(
+        "auto_offset_reset", "where this share group begins: earliest, latest or by_duration:<ISO 8601>"
+    ),
+    "share.delivery.count.limit": OwnKey(
+        "delivery_count_limit", "largest number of deliveries of a record to this share group"
+    ),
+    "share.heartbeat.interval.ms": OwnKey(
+        "heartbeat_interval_ms", "how often a member of this share group sends a heartbeat"
+    ),
+    "share.isolation.level": OwnKey("isolation_level", "whether this share group gets records of aborted transactions"),
+    "share.partition.max.record.locks": OwnKey(
+        "partition_max_record_locks", "largest number of acquired records of a partition that are not acknowledged"
+    ),
+    "share.record.lock.duration.ms": OwnKey(
+        "record_lock_duration_ms", "how long a member of this share group may take to acknowledge a record"
+    ),
+    "share.renew.acknowledge.enable": OwnKey(
+        "renew_acknowledge_enable", "whether members may ask for more time for a record"
+    ),
+    "share.session.timeout.ms": OwnKey(
+        "session_timeout_ms", "a member of this share group that sends no heartbeat for this long is removed"
+    ),
 }
 ISOLATION_LEVELS = ("read_uncommitted", "read_committed")
 _BOUNDED = (

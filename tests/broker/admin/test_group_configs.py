@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from klog.broker.admin.group_configs import OfGroups
-from klog.coordinator.groups.consumer_config import GROUP_DOCS, GROUP_KEYS, ConsumerGroupConfig
+from klog.coordinator.groups.consumer_config import GROUP_KEYS, ConsumerGroupConfig
 from klog.coordinator.share import ShareGroupConfig
 from klog.coordinator.share import config as share
 from klog.protocol import ErrorCode
@@ -34,7 +34,7 @@ class Given(dict[str, Any]):
 
 def consumers(given: Given, **limits: int) -> tuple[OfGroups, ...]:
     """The configurations of consumer groups alone."""
-    return (OfGroups(ConsumerGroupConfig(**limits), GROUP_KEYS, GROUP_DOCS, given),)
+    return (OfGroups(ConsumerGroupConfig(**limits), GROUP_KEYS, given),)
 
 
 def test_a_value_is_set_shown_and_given_to_the_coordinator(tmp_path: Path) -> None:
@@ -118,7 +118,7 @@ def test_a_group_has_the_properties_of_consumer_groups_and_of_share_groups(tmp_p
     given: dict[str, ShareGroupConfig | None] = {}
     kinds = (
         *consumers(Given()),
-        OfGroups(ShareGroupConfig(), share.GROUP_KEYS, share.GROUP_DOCS, given.__setitem__),
+        OfGroups(ShareGroupConfig(), share.GROUP_KEYS, given.__setitem__),
     )
     with World(tmp_path, groups=kinds) as world:
         found = {name: (each.value, each.config_type) for name, each in describe(world, GROUP, "g").items()}
