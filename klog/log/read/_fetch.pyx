@@ -348,23 +348,21 @@ cdef FetchData found_shortly(LogCore log, int64_t offset, int64_t max_bytes, str
     cdef tuple segments = known.segments
     cdef FetchData found
     cdef end_t kept
-    cdef bint writes = not log.health.read_only, committed = isolation == "read_committed"
+    cdef bint writes = not log.health.read_only, committed = False
     cdef ProducerFields producers = log.producers
-    if log.watermark.metadata is not None:
-        high_watermark = log.watermark.offset
-    else:
-        high_watermark = end if writes else log.high_watermark
-    high_watermark = min(high_watermark, end)
-    # A reader computes the state of its producers on demand, by the full path.
-    if writes or (committed and producers.end_offset == end and producers.unstable_at == high_watermark):
-        first = producers._transactions.first_unstable
-        stable = high_watermark if first is None else min(max(<int64_t>first.offset, start), high_watermark)
-    if committed:
-        bound = stable
-    elif isolation == "log_end":
+    high_watermark = min(log.high_watermark_now(), end)
+    if writes:
+        stable = stable_offset(producers, start, high_watermark)
+    if isolation == "log_end":
         bound = end
     elif isolation == "high_watermark":
         bound = high_watermark
+    elif isolation == "read_committed":
+        if not writes:
+            if producers.end_offset != end or producers.unstable_at != high_watermark:
+                return None     # the full path computes the state of a reader's producers
+            stable = stable_offset(producers, start, high_watermark)
+        bound, committed = stable, True
     else:
         return None
     if not start <= offset <= bound:
@@ -387,6 +385,12 @@ cdef FetchData found_shortly(LogCore log, int64_t offset, int64_t max_bytes, str
         log.fetch_positions.follow(segments, generation, rewritten, taken_back)
         log.fetch_positions.keep(&kept)
     return found
+
+
+cdef inline int64_t stable_offset(ProducerFields producers, int64_t start, int64_t high_watermark) except -1:
+    """The last stable offset, by a state of the producers that has all batches."""
+    first = producers._transactions.first_unstable
+    return high_watermark if first is None else min(max(<int64_t>first.offset, start), high_watermark)
 
 
 cdef bint trusted(const kl_batch_t *b, int64_t offset) noexcept:

@@ -54,6 +54,7 @@ cdef class LogCore:
 
     cdef int follow_writer(self) except -1
     cdef int64_t end_of_append(self) noexcept
+    cdef int64_t high_watermark_now(self) except? -1
     cdef void advance(self, int64_t end) noexcept
     cdef void written_up_to(self, int64_t end) noexcept
     cdef bint takes_time(self, int64_t now, int64_t least_ms) noexcept

@@ -160,12 +160,17 @@ cdef class LogCore:
     @property
     def high_watermark(self):
         """The exclusive bound of what consumers read."""
+        return self.high_watermark_now()
+
+    cdef int64_t high_watermark_now(self) except? -1:
         if self.watermark.metadata is not None:
             return self.watermark.offset
-        bound = self.options.high_watermark
-        if bound is None or not self.health.read_only:
+        if not self.health.read_only:
             return self.log_end_offset
-        return min(max(bound, self.log_start_offset), self.log_end_offset)
+        bound = self.options.high_watermark
+        if bound is None:
+            return self.log_end_offset
+        return min(max(<int64_t>bound, self.log_start_offset), self.log_end_offset)
 
     @property
     def is_managed(self):

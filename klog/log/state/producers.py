@@ -26,7 +26,7 @@ __all__ = ["ProducerState", "Producers"]
 class Producers(ProducerFields):
     """The producers of one log.
 
-    high_watermark: the largest that on_high_watermark_updated() was given; unstable_at: the last one, -1 before the first.
+    high_watermark: the largest that on_high_watermark_updated() was given; unstable_at: the last one, -1 for none.
     unreadable: a marker could not be read in a replay, so that its transaction stays open.
     """
 
