@@ -23,6 +23,7 @@ from klog.errors import KlogError
 from klog.log.options import Policy
 from klog.spark.compacting import Compaction, build_one
 from klog.spark.jobs import clear_staging
+from tests.crash.opening import PartitionOpener
 from tests.crash.staged import as_after_a_restart
 from tests.support.abandon import abandon
 from tests.support.batches import NOW, marker, produced, transactional
@@ -320,6 +321,10 @@ class CleanedOpener:
 
     def __init__(self, cleaning: Cleaning) -> None:
         self._cleaning = cleaning
+        self._opener = PartitionOpener(TOPIC, self._content_of, lambda root, **_: cleaning.setup.open(root))
+
+    def _content_of(self, log: klog.Log) -> Found:
+        return content_of(log, self._cleaning.dirty_end)
 
     def __call__(self, root: Path, recovery: Policy) -> None:
         as_after_a_restart(root)
@@ -327,11 +332,16 @@ class CleanedOpener:
 
     def quick(self, state: State, root: Path, recovery: Policy) -> None:
         cleaning = self._cleaning
-        opened = cleaning.setup.open(root)
-        try:
-            cleaning.check_content(content_of(cleaning.setup.log(opened), cleaning.dirty_end))
-        finally:
-            abandon(opened)
+        if cleaning.setup.managed:
+            _, found = self._opener(state, root, recovery)
+            assert found is not None, "the topic is missing"
+        else:
+            log = cleaning.setup.open(root)
+            try:
+                found = self._content_of(cleaning.setup.log(log))
+            finally:
+                abandon(log)
+        cleaning.check_content(found)
 
     def interrupted(self, root: Path, recovery: Policy, rng: random.Random) -> State:
         setup = self._cleaning.setup

@@ -536,8 +536,6 @@ OPERATIONS: dict[str, tuple[int, Operation]] = {
 WITH_THREADS = ("group commit", "reads beside appends")
 """The operations with several threads. The process does not die inside them, since its other threads would go on."""
 
-open_state = LogOpener(TOPIC)
-
 
 def check_found(found: Found, history: History, *, power: bool) -> None:
     """Check that the log is in one of the legal states."""
@@ -566,7 +564,7 @@ def cut_history(
     history = History(seed, deaths=deaths)
     cuts = rig(
         place,
-        open_state,
+        LogOpener(TOPIC),
         lambda found, only_died: check_found(found, history, power=not only_died),
         stride=stride,
         first=seed % stride,

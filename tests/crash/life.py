@@ -237,7 +237,7 @@ def cut_life(
 
     cuts = rig(
         place,
-        open_state,
+        LogOpener(TOPIC),
         lambda found, only_died: check_found(found, life, power=not only_died),
         stride=stride,
         first=first,

@@ -129,8 +129,8 @@ class Producing:
         log.append_batches(each.data, origin=each.origin, leader_epoch=each.leader_epoch)
         assert log.log_end_offset == each.end, "sent again, and appended again"
         self.acknowledged = each.end
-        if end < each.end:
-            self.views.setdefault(each.end, view_of(log))
+        if end < each.end and each.end not in self.views:
+            self.views[each.end] = view_of(log)
 
     def _flush(self, log: klog.Log) -> None:
         log.flush()
@@ -174,7 +174,7 @@ def cut_producers(
     producing = Producing(dict(rehearsal.views), random.Random(seed) if dies else None)
     cuts = rig(
         place,
-        open_state,
+        LogOpener(TOPIC),
         lambda found, only_died: check_found(found, producing, rehearsal.views, only_died=only_died),
         stride=stride,
         first=seed % stride,

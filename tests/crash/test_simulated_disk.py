@@ -6,16 +6,22 @@ examines any number of states.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from klog.log.options import Policy
 from tests.crash import history, long, workloads
+from tests.crash.compaction import cleaning_of, cut_cleaning
 from tests.crash.history import OPERATIONS, History
 from tests.crash.jobs import JOBS, cut_job
+from tests.crash.opening import PartitionOpener, Start
+from tests.crash.producing import cut_producers
 from tests.crash.topics import Found, TopicsOpener, content_of, cut_topics, open_both
 from tests.crash.workloads import WORKLOADS, cut, dies, name_of
+from tests.support.abandon import abandon
 from tests.support.child import in_new_process
 from tests.support.crash_states import State
 from tests.support.power_cuts import Tally
@@ -108,7 +114,7 @@ def test_a_partition_that_was_read_before_need_not_be_opened_again(
     def checked(self: TopicsOpener, state: State, root: Path, recovery: Policy) -> Found:
         nonlocal opened, read
         found = quick(self, state, root, recovery)
-        opened, read = sum(map(len, self._read.values())), read + len(found.content)
+        opened, read = len(self._loads.known), read + len(found.content)
         with open_both(root, recovery=recovery) as logs:
             assert content_of(logs) == found.content
         return found
@@ -117,6 +123,40 @@ def test_a_partition_that_was_read_before_need_not_be_opened_again(
     tally = cut_topics(tmp_path, seed=3, randoms=2, stride=20, share=1000)
     assert tally.distinct > 30
     assert opened < read
+
+
+def cut_a_cleaning(place: Path) -> Tally:
+    return cut_cleaning(cleaning_of(place, "manager"), stride=40, randoms=2, share=1000)[0]
+
+
+def cut_many_producers(place: Path) -> Tally:
+    return cut_producers(place, stride=20, randoms=4, share=1000)
+
+
+@pytest.mark.parametrize("workload", [cut_a_cleaning, cut_many_producers])
+def test_a_partition_that_is_loaded_alone_is_the_one_that_a_manager_shows(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workload: Callable[[Path], Tally]
+) -> None:
+    """A quick check starts a manager only for new files outside the partition."""
+    opens, alone = PartitionOpener.__call__, 0
+
+    def checked(self: PartitionOpener[Any], state: State, root: Path, recovery: Policy) -> tuple[Start, Any]:
+        nonlocal alone
+        before = self.through_manager
+        start, content = opens(self, state, root, recovery)
+        if self.through_manager > before:
+            return start, content
+        alone += 1
+        logs = self._open_logs(root, recovery=recovery)
+        try:
+            assert content == (self._read(logs.log(self._topic)) if self._topic in logs.topics() else None)
+        finally:
+            abandon(logs)
+        return start, content
+
+    monkeypatch.setattr(PartitionOpener, "__call__", checked)
+    tally = workload(tmp_path)
+    assert 20 < alone < tally.distinct
 
 
 def test_a_seed_is_the_same_case_each_time(tmp_path: Path) -> None:

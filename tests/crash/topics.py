@@ -10,17 +10,18 @@ from __future__ import annotations
 
 import dataclasses
 import random
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import klog
 from klog.clock import ManualClock
 from klog.log.options import Policy
+from tests.crash.opening import Loads
 from tests.support.abandon import abandon
 from tests.support.batches import NOW
 from tests.support.crash_files import CrashFiles, dying
-from tests.support.crash_states import State, digest_of
+from tests.support.crash_states import State
 from tests.support.power_cuts import PowerCuts, Tally, cut_while
 
 CONFIG = {"segment.bytes": 300, "segment.index.bytes": 96, "index.interval.bytes": 1, "file.delete.delay.ms": 1000}
@@ -32,9 +33,14 @@ def open_both(root: Path, clock: ManualClock | None = None, **options: Any) -> k
     return klog.open([root / "a", root / "b"], create=True, clock=clock or ManualClock(NOW), **options)
 
 
-def content_of(logs: klog.LogManager) -> Content:
+def values_of(log: klog.Log) -> tuple[bytes | None, ...]:
+    return tuple([record.value for record in log.read()])
+
+
+def content_of(logs: klog.LogManager, loads: Loads[tuple[bytes | None, ...]] | None = None) -> Content:
+    """loads: leaves out what was loaded before."""
     return tuple(
-        (topic, partition, tuple(record.value for record in logs.log(topic, partition).read()))
+        (topic, partition, values_of(logs.log(topic, partition)) if loads is None else loads.of(logs, topic, partition))
         for topic, partitions in sorted(logs.topics().items())
         for partition in partitions
     )
@@ -197,7 +203,7 @@ class TopicsOpener:
     """Opens the two log.dirs. A full check also appends to each partition, stops, opens again and verifies."""
 
     def __init__(self) -> None:
-        self._read: dict[object, dict[tuple[str, int, int], tuple[bytes | None, ...]]] = {}
+        self._loads = Loads(values_of)
 
     def __call__(self, root: Path, recovery: Policy) -> Found:
         with open_both(root, recovery=recovery) as logs:
@@ -214,23 +220,9 @@ class TopicsOpener:
     def quick(self, state: State, root: Path, recovery: Policy) -> Found:
         logs = open_both(root, recovery=recovery)
         try:
-            return Found(logs.clean_shutdown, self._content_of(logs, state, recovery))
+            return Found(logs.clean_shutdown, content_of(logs, self._loads))
         finally:
             abandon(logs)
-
-    def _content_of(self, logs: klog.LogManager, state: State, recovery: Policy) -> Content:
-        """content_of(), but a partition is only opened and read if that was not done before with the same files of its
-        own, the same files outside the partitions, and the same directories."""
-        beside, own = _by_partition(state.files)
-        known = self._read.setdefault((digest_of(beside), state.directories, recovery), {})
-        content = []
-        for topic, partitions in sorted(logs.topics().items()):
-            for partition in partitions:
-                key = topic, partition, digest_of(own.get(f"{topic}-{partition}", {}))
-                if key not in known:
-                    known[key] = tuple(record.value for record in logs.log(topic, partition).read())
-                content.append((topic, partition, known[key]))
-        return tuple(content)
 
     def interrupted(self, root: Path, recovery: Policy, rng: random.Random) -> State:
         def work(files: CrashFiles) -> None:
@@ -241,18 +233,6 @@ class TopicsOpener:
                 abandon(logs)
 
         return cut_while(root, rng, 40, work)
-
-
-def _by_partition(files: Mapping[str, bytes]) -> tuple[dict[str, bytes], dict[str, dict[str, bytes]]]:
-    """The files outside the partitions, and those of each partition, also in directories of copies and deletions, which
-    have a suffix."""
-    beside: dict[str, bytes] = {}
-    own: dict[str, dict[str, bytes]] = {}
-    for path, data in files.items():
-        _, _, inside = path.partition("/")
-        directory, slash, _ = inside.partition("/")
-        (own.setdefault(directory.partition(".")[0], {}) if slash else beside)[path] = data
-    return beside, own
 
 
 def check_found(found: Found, promised: Topics, *, power: bool) -> None:

@@ -154,7 +154,7 @@ def cut_writer(
 
     cuts = rig(
         place,
-        open_state,
+        LogOpener(TOPIC),
         lambda found, only_died: check_found(found, expected, expected.acknowledged if only_died else expected.durable),
         stride=stride,
         first=first,

@@ -24,7 +24,7 @@ from tests.support.crash_files import random_deaths
 from tests.support.power_cuts import Tally
 
 Workload = Callable[..., Tally]
-SHARE = 48
+SHARE = 64
 SAMPLE = 3
 """One of so many operations is cut where a state takes several times as long as one of a history. Successive seeds
 begin at another operation, with and without deaths, so that they cut all of them."""
@@ -87,7 +87,7 @@ WORKLOADS: dict[str, tuple[int, Workload]] = {
     "life": (2, cut_life),
     "producers": (2, producers),
     "writer": (6, writer),
-    "cleaning": (2, cleaning),
+    "cleaning": (1, cleaning),
     "topics": (1, topics),
     "repair": (1, repair),
     "jobs": (2, jobs),

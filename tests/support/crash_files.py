@@ -60,10 +60,13 @@ class MappedFiles:
     def synced(self, file: LogFile) -> None:
         self._fsync(file.fileno())
 
-    def keep(self, path: Path) -> None:
+    def keep(self, path: str) -> None:
         """Record the file's current content as durable."""
-        status = path.stat()
-        self._durable[status.st_dev, status.st_ino] = path.read_bytes()
+        fd = os.open(path, os.O_RDONLY)
+        try:
+            self._fsync(fd)
+        finally:
+            os.close(fd)
 
     def forget(self, path: str) -> None:
         """Forget the inode number of a file that is to lose this name: it may be reused, if this is the last one."""
@@ -194,16 +197,15 @@ class CrashFiles(RealFiles):
     def keep(self, directory: Path) -> None:
         """Record a directory, every file below it, and their names, as durable."""
         known: dict[int, Inode] = {}
-        for path in [directory, *directory.rglob("*")]:
-            if path.is_dir():
-                self._known_directories[str(path)] = path.stat().st_ino
-            if path.is_file():
-                mapped = is_mapped(path)
-                status = path.stat()
+        for place, _, names in os.walk(directory):
+            self._known_directories[place] = os.stat(place).st_ino
+            for path in [f"{place}/{name}" for name in names]:
+                status, mapped = os.stat(path), is_mapped(path)
                 inode = known.get(status.st_ino) if status.st_nlink > 1 else None
                 if inode is None:
-                    inode = known[status.st_ino] = Inode(bytearray(b"" if mapped else path.read_bytes()), mapped=mapped)
-                self.names[str(path)] = self.durable_names[str(path)] = inode
+                    data = b"" if mapped else Path(path).read_bytes()
+                    inode = known[status.st_ino] = Inode(bytearray(data), mapped=mapped)
+                self.names[path] = self.durable_names[path] = inode
                 if mapped:
                     self._mapped.keep(path)
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from tests.support.crash_states import State
 
 _OPEN_MAX = 300
+_UNKNOWN = -1, -1
 
 
 class StateDirectory:
@@ -39,11 +40,22 @@ class StateDirectory:
             self._sweep(directory, state, there)
         if len(set(there.values())) < len(there):
             self._part(state, there)
+        known, links, inode_of = self._open.get, state.links, there.get
         for path, data in state.files.items():
-            if path in state.links:
-                self._link(state.links[path], path)
-            else:
-                self._put(path, data, there.get(path))
+            if path in links:
+                self._link(links[path], path)
+                continue
+            inode = inode_of(path)
+            if inode is None:
+                assert os.pwrite(self._opened(path, os.O_TRUNC), data, 0) == len(data)
+                continue
+            fd, opened = known(path, _UNKNOWN)
+            if opened != inode:
+                fd = self._opened(path)
+            if (found := os.pread(fd, len(data) + 1, 0)) != data:
+                assert os.pwrite(fd, data, 0) == len(data)
+                if len(found) > len(data):
+                    os.ftruncate(fd, len(data))
         return self.path
 
     def _sweep(self, directory: str, state: State, there: dict[str, int]) -> None:
@@ -72,23 +84,14 @@ class StateDirectory:
                 os.unlink(f"{self._root}/{path}")
                 del there[path]
 
-    def _put(self, path: str, data: bytes, inode: int | None) -> None:
-        known = self._open.get(path)
-        fd = self._opened(path) if known is None or known[1] != inode else known[0]
-        found = os.pread(fd, len(data) + 1, 0)
-        if found != data:
-            assert os.pwrite(fd, data, 0) == len(data)
-            if len(found) > len(data):
-                os.ftruncate(fd, len(data))
-
-    def _opened(self, path: str) -> int:
+    def _opened(self, path: str, how: int = 0) -> int:
         if path in self._open:
             os.close(self._open.pop(path)[0])
         try:
-            fd = os.open(f"{self._root}/{path}", os.O_RDWR | os.O_CREAT, 0o640)
+            fd = os.open(f"{self._root}/{path}", os.O_RDWR | os.O_CREAT | how, 0o640)
         except FileNotFoundError:  # its directory is removed, which is not on disk
             os.makedirs(os.path.dirname(f"{self._root}/{path}"))
-            fd = os.open(f"{self._root}/{path}", os.O_RDWR | os.O_CREAT, 0o640)
+            fd = os.open(f"{self._root}/{path}", os.O_RDWR | os.O_CREAT | how, 0o640)
         self._open[path] = fd, os.fstat(fd).st_ino
         return fd
 
