@@ -25,7 +25,7 @@ from klog.spark.table_jobs import SparkJobs
 from klog.spark.table_options import request
 from klog.spark.table_store import TableStore
 from tests.spark.conftest import START_MS, Directory, flights
-from tests.support.spark_session import spark_program
+from tests.support.spark_session import await_progress, spark_program
 from tests.support.tables import Row, in_log, latest_of, manifest
 
 if TYPE_CHECKING:
@@ -281,7 +281,8 @@ session = klog.spark.session({"spark.master": "local[2]", "spark.ui.enabled": Fa
 session.sparkContext.setLogLevel("OFF")
 print("begun", flush=True)
 while True:
-    klog.spark.materialize(session, sys.argv[1], "t", sys.argv[2], targetFileBytes="64k")
+    if klog.spark.materialize(session, sys.argv[1], "t", sys.argv[2], targetFileBytes="64k").rows:
+        print("added", flush=True)
 """
 
 
@@ -293,12 +294,15 @@ def test_a_driver_that_is_killed_repeatedly_loses_nothing(spark: SparkSession, t
     append(data, 0, 10)
     klog.spark.materialize(spark, data, "t", target, latest=latest)
     written = 10
-    for delay in (1.0, 2.5, 3.0, 4.5, 6.0):
-        with spark_program(DRIVER, data, target):
-            until = time.monotonic() + delay
-            while time.monotonic() < until:
+    for calls, pause in ((0, 0.5), (1, 0.0), (1, 0.4), (2, 0.1), (3, 0.8)):
+        before = manifest(target).number
+        with spark_program(DRIVER, data, target) as program:
+            for call in range(calls + 1):
                 append(data, written, 2000)
                 written += 2000
+                await_progress(program, 1 if call < calls else 0)
+            time.sleep(pause)
+        assert manifest(target).number >= before + calls
         log = in_log(data)
         wanted = latest_of(log) if latest else sorted(log)
         assert rows(klog.spark.table(spark, data, "t", target)) == wanted
