@@ -252,15 +252,14 @@ class _Attempt:
         self._incremental = incremental
         self._min_bytes = min(request.min_bytes, request.max_bytes, fetch.max_bytes)  # more would never come
 
-    @property
-    def is_abandoned(self) -> bool:
-        """Is its connection closed?"""
-        return self._context.connection.closed
+    def on_disconnect(self, callback: Callable[[], object]) -> None:
+        """Call callback() if the client closes its connection before the response."""
+        self._context.network.on_disconnect(callback)
 
     def try_complete(self, *, expired: bool) -> bool:
-        """Read, and respond if there is enough, or if the time is up."""
+        """Read, and respond if there is enough, or if the time is up; not to a connection that is closed."""
         with self._lock:
-            if self._done:
+            if self._done or self._context.connection.closed:
                 return True
             asked = self._to_read(everything=expired)
             results, total, urgent = self._fetch.read_all(self._context, self._request, asked)

@@ -5,7 +5,8 @@
     D2  an operation is not lost: it is tried again after it is watched, so a change in between is noticed
     D3  no operation is tried while a lock of a log or of a component is held: check() is called after it was released
     D4  a key that nothing watches costs check() one lookup
-    D5  an operation whose connection is closed is forgotten soon: its time-out may be weeks away
+    D5  an operation ends when its client closes its side of the connection, as if its time were up, and when the
+        connection is closed: the time-out may be weeks away, and Kafka keeps the operation until then
 
 A key is a partition, (topic, number), or anything else that changes: a fetch session is the key of its fetch.
 Appends of the broker's requests check. A program that appends to the broker's logs itself calls Broker.check(), else
@@ -15,25 +16,24 @@ its records are found when the fetches time out.
 from __future__ import annotations
 
 import threading
+import weakref
 from typing import TYPE_CHECKING, Protocol
 
 from klog.logger import logger_of
 
 if TYPE_CHECKING:
-    from collections.abc import Hashable, Iterable
+    from collections.abc import Callable, Hashable, Iterable
 
     from klog.scheduler import Scheduler, Task
 
 _log = logger_of("broker")
-_SWEEP_MS = 5_000
 
 
 class Delayed(Protocol):
     """An operation that waits."""
 
-    @property
-    def is_abandoned(self) -> bool:
-        """Has its client gone?"""
+    def on_disconnect(self, callback: Callable[[], object]) -> None:
+        """Call callback() if the client closes its connection before the operation is complete."""
 
     def try_complete(self, *, expired: bool) -> bool:
         """Complete the operation if its condition holds, or, expired, in any case. Returns whether it has completed,
@@ -50,7 +50,7 @@ class Watcher(Protocol):
 class _Waiting:
     """An operation with the keys that it watches."""
 
-    __slots__ = ("_purgatory", "keys", "operation", "task")
+    __slots__ = ("__weakref__", "_purgatory", "keys", "operation", "task")
 
     def __init__(self, purgatory: Purgatory, operation: Delayed, keys: tuple[Hashable, ...]) -> None:
         self._purgatory = purgatory
@@ -70,7 +70,6 @@ class Purgatory:
         self._lock = threading.Lock()
         self._watched: dict[Hashable, dict[Watcher, None]] = {}
         self._waiting: set[_Waiting] = set()
-        self._is_sweep_due = False
 
     @property
     def size(self) -> int:
@@ -93,10 +92,10 @@ class Purgatory:
             waiting.task = self._scheduler.schedule(
                 "delayed request", lambda: self._try(waiting, expired=True), max(1, timeout_ms)
             )
-            if not self._is_sweep_due:
-                self._is_sweep_due = True
-                self._scheduler.schedule("abandoned requests", self._sweep, _SWEEP_MS)
         self._try(waiting)  # D2
+        # D5. The connection keeps no operation: one that has failed is dropped, which closes its connection.
+        kept = weakref.ref(waiting)
+        operation.on_disconnect(lambda: self._disconnected(kept()))
 
     def check(self, key: Hashable) -> None:
         """A key has changed: notify what watches it. The caller holds no lock."""
@@ -133,15 +132,9 @@ class Purgatory:
         if done:
             self._forget(waiting)
 
-    def _sweep(self) -> None:
-        """D5."""
-        with self._lock:
-            gone = [each for each in self._waiting if each.operation.is_abandoned]
-            self._is_sweep_due = len(gone) < len(self._waiting)
-            if self._is_sweep_due:
-                self._scheduler.schedule("abandoned requests", self._sweep, _SWEEP_MS)
-        for waiting in gone:
-            self._forget(waiting)
+    def _disconnected(self, waiting: _Waiting | None) -> None:
+        if waiting is not None:
+            self._try(waiting, expired=True)
 
     def _forget(self, waiting: _Waiting) -> None:
         with self._lock:

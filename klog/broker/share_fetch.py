@@ -294,15 +294,14 @@ class _Attempt:
             keys.add((share.topic, pair[1]))
         return keys
 
-    @property
-    def is_abandoned(self) -> bool:
-        """Is its connection closed?"""
-        return self._context.connection.closed
+    def on_disconnect(self, callback: Callable[[], object]) -> None:
+        """Call callback() if the client closes its connection before the response."""
+        self._context.network.on_disconnect(callback)
 
     def try_complete(self, *, expired: bool) -> bool:
-        """Acquire, and respond if there is anything, or if the time is up."""
+        """Acquire, and respond if there is anything, or if the time is up; not to a connection that is closed."""
         with self._lock:
-            if self._done:
+            if self._done or self._context.connection.closed:
                 return True
             group_id, member_id = self._session.key
             parts: dict[ShareKey, Any] = {}

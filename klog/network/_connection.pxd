@@ -40,6 +40,7 @@ cdef class Connection:
     cdef Py_ssize_t encrypted_at
     cdef bint handshaking           # the handshake is not complete
     cdef Request refusal        # of an authentication, to be sent after a delay
+    cdef object disconnected    # called when the peer closes its side; None unless a request waits for that
     # times
     cdef double opened, active, frame_started
 
@@ -47,6 +48,8 @@ cdef class Connection:
     cdef bint is_pending(self) noexcept
     cdef int touch(self) except -1
     cdef int notice(self, unsigned int events) except -1
+    cdef int watch_peer(self, Request request, callback) except -1
+    cdef int report_disconnect(self) except -1
     cdef int process(self) except -1
     cdef bint has_output(self) noexcept
     cdef int close_if_done(self) except -1

@@ -9,6 +9,8 @@
   C3  the next request is handled only when at most 64 KiB of responses, of less than SENDING_MAX measured requests,
       wait to be sent: a peer that does not read uses the memory of these and of one more response
   C4  after the peer has closed, the complete requests that it had sent are still handled; after an error they are not
+  C5  a request that waits is notified when the peer closes its side: the peer may wait for the response, or be gone,
+      which only a response shows. Kafka reads the end of the stream after the response
 
 Descriptors are edge-triggered: `readable` and `writable` keep what the kernel has reported, until a call is refused or
 takes less than it could. Kafka: KafkaChannel, NetworkReceive, SocketServer.Processor.
@@ -27,11 +29,13 @@ from klog.network._mute cimport (
     THROTTLED_AND_PENDING, UNMUTE, after,
 )
 from klog.network._output cimport BLOCKED, EMPTY, MORE, FileSlice, Flushed, Output
-from klog.network._network_thread cimport BUFFER_BYTES, END_OF_DELAY, END_OF_THROTTLE, MEMORY, NetworkThread
+from klog.network._network_thread cimport (
+    BUFFER_BYTES, END_OF_DELAY, END_OF_THROTTLE, MEMORY, WATCH_PEER, NetworkThread,
+)
 
 import os
 
-from klog.arguments import whole
+from klog.arguments import function, whole
 
 cdef extern from "<sys/socket.h>" nogil:
     ssize_t recv(int fd, void *data, size_t size, int flags)
@@ -135,9 +139,27 @@ cdef class Connection:
             self.readable = True
             if events & EPOLLRDHUP:
                 self.hung_up = True
+                self.report_disconnect()
         if events & EPOLLOUT:
             self.writable = True
         self.touch()
+        return 0
+
+    cdef int watch_peer(self, Request request, callback) except -1:
+        """Request.on_disconnect(), in the network thread."""
+        if not request.completed:
+            self.disconnected = callback
+            if self.hung_up or self.closed:
+                self.report_disconnect()
+        return 0
+
+    cdef int report_disconnect(self) except -1:
+        callback, self.disconnected = self.disconnected, None
+        if callback is not None:
+            try:
+                callback()
+            except Exception as error:
+                self.thread.notices.error("handler_failed", error, connection=self.id)
         return 0
 
     cdef int process(self) except -1:
@@ -208,6 +230,7 @@ cdef class Connection:
             (<Request>request).sent(self.thread.now)
         self.sending.clear()
         self.thread.closed(self, self.sock, reason)
+        self.report_disconnect()
         return 0
 
     cdef int drop_frame(self) except -1:
@@ -380,6 +403,7 @@ cdef class Connection:
     cdef int complete(self, Request request) except -1:
         """A request has been completed. In the network thread."""
         cdef NetworkThread thread = self.thread
+        self.disconnected = None
         thread.pool.give(request.reserved)
         request.taken(thread.now)
         if self.closed:
@@ -618,6 +642,16 @@ cdef class Request:
         if not self.completed:
             self.handled = now
             self.queue_times, self.send_times, self.total_times = queue, send, total
+
+    def on_disconnect(self, callback):
+        """Call callback() once, in the network thread, if the peer closes its side of the connection, or the connection
+        is closed, before the request is completed: at once if that has happened. The peer may still read a response.
+        A later callback replaces an earlier one; None ends it. Any thread. TypeError if it is not a function."""
+        function("callback", callback)
+        if self.connection.thread.is_mine():
+            self.connection.watch_peer(self, callback)
+        else:
+            self.connection.thread.mailbox.post((WATCH_PEER, (self, callback)))
 
     def failed(self, error):
         """Close the connection, because its handler raised this."""

@@ -10,7 +10,9 @@ from cpython.exc cimport PyErr_CheckSignals
 from libc.errno cimport EINTR, errno
 
 from klog.network._connection cimport Connection, Request
-from klog.network._network_thread cimport CONNECTED, DRAIN, MEMORY, QUEUE_SPACE, SHED, STOP, SWEEP, NetworkThread
+from klog.network._network_thread cimport (
+    CONNECTED, DRAIN, MEMORY, QUEUE_SPACE, SHED, STOP, SWEEP, WATCH_PEER, NetworkThread,
+)
 
 import os
 import random
@@ -216,6 +218,10 @@ cdef class Loop:
             except Exception as error:
                 self.fail(connection, error)
             self.thread.pool.wake()
+        elif kind == WATCH_PEER:
+            request, callback = about
+            connection = (<Request>request).connection
+            connection.watch_peer(request, callback)
         elif kind == QUEUE_SPACE:
             while self.thread.unqueued and self.thread.queue.offer(self.thread.unqueued[0], self.thread.mailbox):
                 self.thread.unqueued.popleft()
@@ -313,6 +319,8 @@ cdef class Loop:
                 sock, listener, peer, _, _ = message[1]
                 sock.close()
                 self.freed(listener, peer)
+            elif type(message) is tuple and message[0] == WATCH_PEER:
+                self.read(message[0], message[1])
         self.thread.unqueued.clear()
         self.thread.timers.clear()
         self.thread.touched.clear()

@@ -7,6 +7,7 @@ from klog.network._pool cimport MemoryPool
 cdef enum:
     CONNECTED       # a socket of the acceptor
     MEMORY          # a connection may try again to get memory for its next request
+    WATCH_PEER      # call a function if the peer closes its side before a request is completed
     QUEUE_SPACE     # the request queue has space again
     SWEEP           # look for expired connections now
     SHED            # close the connection that has been idle longest

@@ -52,6 +52,8 @@ class Sent:
 
     def measure(self, *_: Any) -> None: ...
 
+    def on_disconnect(self, _callback: Any) -> None: ...
+
 
 class DirectClient:
     """Sends requests to the dispatcher of a broker, in this thread and without a socket."""
