@@ -141,6 +141,35 @@ def test_a_session_gets_nothing_of_a_new_topic_with_the_name_of_its_deleted_one(
     assert codes == dict.fromkeys(range(PARTITIONS), ErrorCode.UNKNOWN_TOPIC_ID)
 
 
+def test_a_session_whose_first_reads_failed_gets_nothing_of_a_new_topic(broker: Broker) -> None:
+    """No read has noted the log of the partition. The session keeps the name that its id had."""
+    Request = messages.Fetch.Request
+    old_id: Any = broker.topics.topic_id("t")
+
+    def fetch(session_id: int, session_epoch: int, leader_epoch: int) -> Any:
+        asked = Request.Partition(
+            partition=3, fetch_offset=0, partition_max_bytes=1 << 20, current_leader_epoch=leader_epoch
+        )
+        return client.call(
+            ApiKey.FETCH,
+            18,
+            session_id=session_id,
+            session_epoch=session_epoch,
+            min_bytes=1,
+            max_bytes=1 << 20,
+            topics=[Request.Topic(topic_id=old_id, partitions=[asked])],
+        )
+
+    with WireClient(broker.bootstrap_servers) as client:
+        first = fetch(0, 0, leader_epoch=99)
+        assert first.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_LEADER_EPOCH
+        broker.topics.delete("t")
+        broker.topics.create("t", PARTITIONS)
+        produce(broker, 3)
+        (found,) = fetch(first.session_id, 1, leader_epoch=-1).responses[0].partitions
+    assert (found.error_code, found.records or b"") == (ErrorCode.UNKNOWN_TOPIC_ID, b"")
+
+
 @pytest.mark.parametrize("clock", [ManualClock(T)])
 def test_records_of_this_process_are_found_when_a_fetch_times_out(
     broker: Broker, consumer: Consumer, clock: ManualClock
