@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import suppress
+from itertools import groupby
 
 from klog import arguments
 from klog.disk import check_directory, is_directory
-from klog.errors import CorruptData
+from klog.errors import CorruptData, NewerFormat
 from klog.inspect.batches import Broken, Found, Item, scan
 from klog.inspect.entries import ProducerEntry, parse_offset_index, parse_snapshot
 from klog.inspect.files import (
@@ -51,7 +53,8 @@ def named(paths: Paths) -> list[str]:
 
 
 def partitions(paths: Iterable[str]) -> list[Located]:
-    """Return the partitions in log.dirs, by topic and number. Moved and deleted ones are left out. Raises OSError."""
+    """Return the partitions in log.dirs, by topic and number. Moved and deleted ones are left out, and so is the
+    original of one that a move has left in two log.dirs. Raises OSError."""
     found = []
     for path in paths:
         check_log_dir(path)
@@ -66,7 +69,19 @@ def partitions(paths: Iterable[str]) -> list[Located]:
                 continue
             if not holds_only_staging(whole):
                 found.append(Located(*name, whole))
-    return sorted(found)
+    return _without_left_over(sorted(found))
+
+
+def _without_left_over(found: list[Located]) -> list[Located]:
+    left: set[str] = set()
+    for _, same in groupby(found, lambda each: each[:2]):
+        paths = [each.path for each in same]
+        if len(paths) > 1:
+            from klog.manager.move_note import left_over  # most directories need no manager
+
+            with suppress(NewerFormat):
+                left.update(left_over(paths))
+    return [each for each in found if each.path not in left]
 
 
 def bases(path: str) -> list[int]:

@@ -47,7 +47,9 @@ class TopicCatalog:
     def topics(self) -> dict[str, list[int]]:
         """Return the partitions of each topic; see LogManager.topics."""
         found: dict[str, set[int]] = {}
-        for directory in self._directories.online():
+        online = self._directories.online()
+        # All but the last twice: meanwhile a partition may move from one that comes later to one that was listed.
+        for directory in (*online, *online[:-1]):
             for topic, partition in directory.entries().live:
                 found.setdefault(topic, set()).add(partition)
         if self._directories.offline:
@@ -102,16 +104,12 @@ class TopicCatalog:
         # `t--1` is partition 1 of `t-`
         if not is_partition(topic, partition) or partition >= self._hidden.get(topic, partition + 1):
             raise self.unknown(topic, partition)
-        found = []
-        for directory in self._directories:
-            identity = directory.identity(topic, partition)
-            if identity is not None:
-                found.append((directory, identity))
+        found = self._homes(topic, partition) or self._homes(topic, partition)  # twice, as in topics()
         if len(found) > 1:
             found = [each for each in found if not holds_only_staging(each[0].partition_path(topic, partition))]
         if len(found) > 1:  # a reader beside a move of another process, or after its crash
-            left = left_over((topic, partition), [directory for directory, _ in found])
-            found = [each for each in found if each[0] not in left]
+            left = left_over([directory.partition_path(topic, partition) for directory, _ in found])
+            found = [each for each in found if each[0].partition_path(topic, partition) not in left]
         if len(found) > 1:
             raise duplicate(topic, partition, [directory for directory, _ in found])
         if found:
@@ -123,6 +121,15 @@ class TopicCatalog:
                 "the disk, then close and open the directories again"
             )
         raise self.unknown(topic, partition)
+
+    def _homes(self, topic: str, partition: int) -> list[tuple[LogDirectory, tuple[int, int]]]:
+        """Return every directory that holds a partition, with the identity of the partition's directory."""
+        found = []
+        for directory in self._directories:
+            identity = directory.identity(topic, partition)
+            if identity is not None:
+                found.append((directory, identity))
+        return found
 
     def entry(self, topic: str) -> TopicEntry | None:
         """Return what klog-topics.json states about a topic."""

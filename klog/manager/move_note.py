@@ -19,7 +19,6 @@ from klog.errors import CorruptCheckpoint
 from klog.log.directory import checkpoint, versioned
 from klog.log.directory.checkpoint import Partition
 from klog.logger import logger_of
-from klog.manager.directories import LogDirectory
 from klog.segment import names
 from klog.values import NamedTuple
 
@@ -64,22 +63,21 @@ def read(path: str) -> MoveNote | None:
         return UNREADY
 
 
-def left_over(key: Partition, homes: Sequence[LogDirectory]) -> list[LogDirectory]:
-    """Return those of the log.dirs with a live directory of a partition where it was left over by a move (N2), or has
-    gone meanwhile. Raises NewerFormat, OSError."""
-    paths = {home: home.partition_path(*key) for home in homes}
-    for home, path in paths.items():
+def left_over(paths: Sequence[str]) -> list[str]:
+    """Return those of the live directories of a partition, in several log.dirs, that a move has left over (N2), or that
+    have gone meanwhile. Raises NewerFormat, OSError."""
+    for path in paths:
         note = read(path)
         if note is not None and note.ready:
             topic_id = checkpoint.read_topic_id(path)
             found = [
                 other
-                for other, original in paths.items()
-                if other is not home and _ends_at(original, note.end) and checkpoint.read_topic_id(original) == topic_id
+                for other in paths
+                if other != path and _ends_at(other, note.end) and checkpoint.read_topic_id(other) == topic_id
             ]
             if found:
                 return found
-    return [home for home, path in paths.items() if not is_directory(path)]
+    return [path for path in paths if not is_directory(path)]
 
 
 def _ends_at(path: str, end: int) -> bool:

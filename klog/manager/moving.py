@@ -229,7 +229,8 @@ class Moves:
         settled = self._settle_copies(found, live)
         has_crashed = len(found) > 1 and not all(home.was_clean for home in found)
         for key, homes in live.items():
-            for home in left_over(key, homes) if len(homes) > 1 else ():
+            left = left_over([home.partition_path(*key) for home in homes]) if len(homes) > 1 else ()
+            for home in [home for home in homes if home.partition_path(*key) in left]:
                 self._mark_deleted(home.partition_path(*key), key)
                 home.forget_partition(key)
                 homes.remove(home)

@@ -13,12 +13,12 @@ import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
 from typing import TYPE_CHECKING
 
 import klog
-from klog.errors import CorruptLog
+from klog.errors import CorruptLog, UnknownTopicOrPartition
 from klog.logger import logger_of
+from klog.manager.move_note import left_over
 from klog.spark.bounds import TopicPartition
 
 if TYPE_CHECKING:
@@ -54,27 +54,42 @@ class Logs(Mapping[TopicPartition, "Log"]):
         self._on_corrupt = on_corrupt
         self._stack = stack
         self._logs: dict[TopicPartition, Log] = {}
-        self._found: dict[TopicPartition, tuple[str, Callable[[], Log]]] = {}
+        self._found: dict[TopicPartition, tuple[str, klog.LogManager | None]] = {}  # None: the path is that of the log
+        self._log_dirs: list[tuple[str, klog.LogManager]] = []
         for path in paths:
             if is_partition_directory(path):
                 log = stack.enter_context(open_partition(path, on_corrupt))
-                self._add(TopicPartition(log.topic, log.partition), path, lambda log=log: log)  # type: ignore[misc]
+                pair = TopicPartition(log.topic, log.partition)
+                self._add(pair, path, None)
+                self._logs[pair] = log
             else:
-                self._add_log_dir(path)
+                self._log_dirs.append((path, stack.enter_context(klog.open(path, read_only=True))))
+        self._list()
 
-    def _add_log_dir(self, path: str) -> None:
-        manager = self._stack.enter_context(klog.open(path, read_only=True))
-        for topic, numbers in manager.topics().items():
-            for number in numbers:
-                pair = TopicPartition(topic, number)
-                self._add(pair, os.path.join(path, str(pair)), partial(self._open, manager, pair))
+    def _list(self, only: TopicPartition | None = None) -> None:
+        """List the log.dirs, all but the last twice: a partition may move meanwhile to one that was listed. only: look
+        for this partition."""
+        for path, manager in (*self._log_dirs, *self._log_dirs[:-1]):
+            for topic, numbers in manager.topics().items():
+                for number in numbers:
+                    pair = TopicPartition(topic, number)
+                    if only in (None, pair):
+                        self._add(pair, os.path.join(path, str(pair)), manager)
 
-    def _add(self, pair: TopicPartition, path: str, opened: Callable[[], Log]) -> None:
-        if pair in self._found:
-            raise ValueError(f"{pair} is in two of the paths: {self._found[pair][0]} and {path}; give one of them")
-        self._found[pair] = path, opened
+    def _add(self, pair: TopicPartition, path: str, manager: klog.LogManager | None) -> None:
+        known, _ = before = self._found.get(pair, (path, manager))
+        if before != (path, manager):
+            left = left_over([known, path])  # of a move between two log.dirs
+            if path in left:
+                return
+            if known not in left:
+                raise ValueError(f"{pair} is in two of the paths: {known} and {path}; give one of them")
+        self._found[pair] = path, manager
 
-    def _open(self, manager: klog.LogManager, pair: TopicPartition) -> Log:
+    def _open(self, pair: TopicPartition) -> Log:
+        manager = self._found[pair][1]
+        assert manager is not None
+
         def opened(recovery: Policy) -> Log:
             if recovery == "strict":
                 return manager.log(*pair)
@@ -88,7 +103,11 @@ class Logs(Mapping[TopicPartition, "Log"]):
 
     def __getitem__(self, pair: TopicPartition) -> Log:
         if pair not in self._logs:
-            self._logs[pair] = self._found[pair][1]()
+            try:
+                self._logs[pair] = self._open(pair)
+            except UnknownTopicOrPartition:
+                self._list(pair)  # it may have moved
+                self._logs[pair] = self._open(pair)
         return self._logs[pair]
 
     def __contains__(self, pair: object) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import struct
 import uuid
 from pathlib import Path
@@ -11,8 +12,10 @@ import pytest
 
 import klog
 from klog.clock import ManualClock
+from klog.disk import RealFiles
 from klog.inspect import groups, transactions
 from klog.log.directory.checkpoint import encode_uuid
+from klog.manager.move_note import MoveNote, write
 from tests.cli.test_verbs import ok, run
 from tests.support.batches import NOW, marker
 from tests.support.golden import HOME
@@ -167,6 +170,22 @@ def test_transactions_of_a_broker() -> None:
             log = logs.log(each["topic"], each["partition"])
             assert (log.last_stable_offset, log.log_end_offset) == (each["last_stable_offset"], each["log_end_offset"])
     assert "payments-0  pay-3                    3    392  2023-11-14T22:14:14.750Z" in ok("transactions", path)
+
+
+def test_a_partition_that_a_move_has_left_in_two_directories_counts_once(tmp_path: Path) -> None:
+    paths = [tmp_path / "a", tmp_path / "b"]
+    with klog.open(paths, create=True) as logs:
+        logs.create_topic("t", directory=paths[0])
+        log = logs.log("t")
+        in_transaction(log, 1, 0, [(b"k", b"v")])
+        log.roll()
+    shutil.copytree(paths[0] / "t-0", paths[1] / "t-0")
+    write(RealFiles(), str(paths[1] / "t-0"), MoveNote(("t", 0), str(paths[0]), True, 1))
+    (found,) = transactions(paths)["open"]
+    assert (found["topic"], found["producer_id"], found["first_offset"]) == ("t", 1, 0)
+    with klog.Log.open(paths[0] / "t-0") as log:
+        log.append([(b"k", b"v")])
+    assert len(transactions(paths)["open"]) == 2, "it is not certain which one is needed"
 
 
 def test_open_transactions_without_a_snapshot(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import klog
 from klog.clock import ManualClock
 from klog.errors import DuplicateLog, ReadOnly, StorageOffline, UnknownTopicOrPartition
 from klog.manager import moving
+from klog.manager.directories import LogDirectory
 from klog.manager.move_note import NOTE
 from klog.progress import Event
 from tests.support.abandon import abandon
@@ -474,6 +475,30 @@ def test_a_reader_finds_the_log_at_each_step_of_a_move(tmp_path: Path) -> None:
         logs.move("t", 0, tmp_path / "b")
         disk.before_step = None
     assert homes == {"a", "b"}
+
+
+@pytest.mark.parametrize("look", ["entries", "identity"])
+def test_a_reader_finds_a_partition_that_moves_to_a_directory_it_has_searched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, look: str
+) -> None:
+    plain = getattr(LogDirectory, look)
+
+    def then_move(directory: LogDirectory, *args: Any) -> Any:
+        found = plain(directory, *args)
+        if directory.read_only and not (tmp_path / "a" / "t-0").exists():
+            logs.move("t", 0, tmp_path / "a")
+        return found
+
+    with opened(tmp_path) as logs:
+        filled(logs)
+        logs.move("t", 0, tmp_path / "b")
+        with klog.open([tmp_path / "a", tmp_path / "b"], read_only=True) as reader:
+            monkeypatch.setattr(LogDirectory, look, then_move)
+            if look == "entries":
+                assert reader.topics() == {"t": [0]}
+            else:
+                assert values(reader.log("t")) == list(range(60))
+        assert Path(logs.log("t").path).parent.name == "a"
 
 
 def test_a_power_cut_during_a_move_leaves_one_log_and_checkpoints_of_it_alone(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import pickle
 import shutil
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pyspark.sql.datasource import CaseInsensitiveDict, InputPartition
@@ -21,6 +22,7 @@ from klog.spark.read import DataLoss
 from klog.spark.rows import full_schema
 from klog.spark.source import KlogSource
 from klog.spark.survey import plan_partitions
+from tests.manager.test_moving import two_live
 
 from .conftest import FLIGHTS, PARTITIONS, START_MS, STEP_MS, Copies, Directory, flights
 
@@ -141,6 +143,37 @@ class TestPaths:
         twice = f'["{shared_data.path}","{shared_data.path}/flights-0"]'
         with pytest.raises(ValueError, match="flights-0 is in two of the paths"):
             plan_partitions(parse({"paths": twice}))
+
+    def test_a_partition_that_a_move_has_left_in_two(self, tmp_path: Path) -> None:
+        two_live(tmp_path)
+        for first, second in ("ab", "ba"):
+            ((found,),) = plan_partitions(parse({"paths": f'["{tmp_path}/{first}","{tmp_path}/{second}"]'}))
+            assert (found.path, found.end_offset) == (f"{tmp_path}/b/t-0", 60)
+
+    @pytest.mark.parametrize("moment", ["before the list", "after the list"])
+    def test_a_partition_that_moves_meanwhile(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, moment: str
+    ) -> None:
+        topics, log = klog.LogManager.topics, klog.LogManager.log
+
+        def then_move(manager: klog.LogManager) -> dict[str, list[int]]:
+            found = topics(manager)
+            if not found and moment == "before the list":
+                logs.move("t", 0, tmp_path / "a")
+            return found
+
+        def move_first(manager: klog.LogManager, *pair: Any) -> klog.Log:
+            if manager is not logs and (tmp_path / "b" / "t-0").exists():
+                logs.move("t", 0, tmp_path / "a")
+            return log(manager, *pair)
+
+        with klog.open([tmp_path / "a", tmp_path / "b"], create=True) as logs:
+            logs.create_topic("t", directory=tmp_path / "b")
+            logs.append("t", [(b"k", b"v")] * 5)
+            monkeypatch.setattr(klog.LogManager, "topics", then_move)
+            monkeypatch.setattr(klog.LogManager, "log", move_first)
+            ((found,),) = plan_partitions(parse({"paths": f'["{tmp_path}/a","{tmp_path}/b"]'}))
+            assert (found.path, found.end_offset) == (f"{tmp_path}/a/t-0", 5)
 
     def test_relative_to_the_drivers_directory(self, shared_data: Directory, monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.chdir(shared_data.path.parent)
