@@ -16,6 +16,7 @@ import threading
 import uuid
 from typing import TYPE_CHECKING, Any, Final
 
+from klog.coordinator.coordinator_log import INTERNAL_TOPICS
 from klog.errors import TopicExists, UnknownTopicOrPartition
 from klog.log.directory.partition_names import METADATA_TOPIC
 from klog.values import NamedTuple
@@ -30,7 +31,6 @@ if TYPE_CHECKING:
 CONSUMER_OFFSETS: Final = "__consumer_offsets"
 TRANSACTION_STATE: Final = "__transaction_state"
 SHARE_GROUP_STATE: Final = "__share_group_state"
-INTERNAL: Final = frozenset((CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE))
 _NO_ID: Final = uuid.UUID("6b1c63ea-7c1f-4b6e-9a53-5c7b3a7d1f10")  # the name space of ids made from names
 
 
@@ -161,8 +161,8 @@ class TopicCatalogView:
 
     def ensure_internal(self, topic: str) -> None:
         """Create an internal topic unless it exists. Raises ValueError for another topic."""
-        if topic not in INTERNAL:
-            raise ValueError(f"topic={topic!r}: {' and '.join(sorted(INTERNAL))} are the internal topics")
+        if topic not in INTERNAL_TOPICS:
+            raise ValueError(f"topic={topic!r}: {' and '.join(sorted(INTERNAL_TOPICS))} are the internal topics")
         if topic in self._current().topics:
             return
         partitions, config = self.internal_settings(topic)

@@ -6,7 +6,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from klog import security
-from klog.broker.partitions import INTERNAL_TOPICS, NO_ID, code_of
+from klog.broker.partitions import NO_ID, code_of
+from klog.coordinator.coordinator_log import INTERNAL_TOPICS
 from klog.errors import InvalidTopic, KlogError, TopicExists
 from klog.manager.topics import check_topic_name
 from klog.protocol import ApiKey, ErrorCode, messages

@@ -15,7 +15,6 @@ if TYPE_CHECKING:
     from klog.log import Log
     from klog.security import Topics
 
-INTERNAL_TOPICS = frozenset(("__consumer_offsets", "__transaction_state", "__share_group_state"))
 NO_ID = uuid.UUID(int=0)
 _NO_EPOCH = -1
 _CODES = {int(code): code for code in ErrorCode}

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from klog.broker.partitions import INTERNAL_TOPICS, code_of, find_log
+from klog.broker.partitions import code_of, find_log
 from klog.codec import CODECS
+from klog.coordinator.coordinator_log import INTERNAL_TOPICS
 from klog.errors import KlogError
 from klog.logger import logger_of
 from klog.protocol import ApiKey, ErrorCode, messages

@@ -13,7 +13,7 @@ Kafka: CoordinatorLoaderImpl, CoordinatorPartitionWriter, GroupCoordinatorServic
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from klog.errors import UnknownTopicOrPartition
 from klog.record import encode
@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from klog.record import Record
     from klog.security.context import Topics
 
+# Topics that only coordinators write. Kafka: Topic.isInternal.
+INTERNAL_TOPICS: Final = frozenset(("__consumer_offsets", "__transaction_state", "__share_group_state"))
 _INT_MIN = -(2**31)
 
 

@@ -151,6 +151,28 @@ def test_offset_commits_are_checked_by_the_transaction_coordinator(tmp_path: Pat
         assert asked == [("txn", 7, 0, TOPIC, 0, False), ("txn", 7, 2, TOPIC, 0, True)]
 
 
+@pytest.mark.parametrize(
+    ("of_coordinator", "version", "expected"),
+    [
+        ("PRODUCER_FENCED", 5, "INVALID_PRODUCER_EPOCH"),
+        ("TRANSACTION_ABORTABLE", 3, "INVALID_TXN_STATE"),
+        ("TRANSACTION_ABORTABLE", 4, "TRANSACTION_ABORTABLE"),
+        ("COORDINATOR_LOAD_IN_PROGRESS", 1, "COORDINATOR_NOT_AVAILABLE"),
+        ("COORDINATOR_LOAD_IN_PROGRESS", 2, "COORDINATOR_LOAD_IN_PROGRESS"),
+        ("CONCURRENT_TRANSACTIONS", 3, "CONCURRENT_TRANSACTIONS"),
+    ],
+)
+def test_a_producer_gets_a_code_that_its_version_knows(
+    tmp_path: Path, of_coordinator: str, version: int, expected: str
+) -> None:
+    class Transactions:
+        def check(self, *_: object, adds: bool) -> ErrorCode:
+            return ErrorCode[of_coordinator]
+
+    with groups(tmp_path, transactions=Transactions()) as g:
+        assert g.txn_commit("g", {T0: 5}, version=version) == {T0: ErrorCode[expected]}
+
+
 def test_deleting_offsets_deletes_pending_ones(g: Groups) -> None:
     g.txn_commit("g", {T0: 5, T1: 6})
     Request = messages.OffsetDelete.Request

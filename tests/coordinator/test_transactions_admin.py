@@ -36,6 +36,14 @@ def started(cluster: Cluster, version: int = 2, name: str = "t") -> Producer:
     return producer
 
 
+def test_no_client_adds_an_internal_topic_to_its_transaction(cluster: Cluster) -> None:
+    """Markers among the states of a coordinator."""
+    producer = started(cluster, 1)
+    for name in ("__consumer_offsets", "__transaction_state", "__share_group_state"):
+        cluster.topics.ensure_internal(name)
+        assert producer.add(0, topic=name) == [ErrorCode.TOPIC_AUTHORIZATION_FAILED]
+
+
 # ---- authorization -------------------------------------------------------------------------------------------------
 
 

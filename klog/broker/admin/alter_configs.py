@@ -15,10 +15,10 @@ from klog.broker.admin.config_entries import broker_key, is_dynamic
 from klog.broker.admin.failures import Refused, outcome, repeated
 from klog.broker.admin.resources import ResourceType, check_allowed, check_broker, check_group, resource_type
 from klog.broker.admin.topic_rules import check_config
-from klog.broker.catalog import INTERNAL
 from klog.config import TOPIC_KEYS, Key
 from klog.config.nearest import nearest
 from klog.config.values import format_value
+from klog.coordinator.coordinator_log import INTERNAL_TOPICS
 from klog.errors import InvalidConfig
 from klog.manager.topics import check_topic_name
 from klog.protocol import ApiKey, ErrorCode, messages
@@ -179,7 +179,7 @@ class AlterConfigs:
         after = {**present, **values}
         after = {key: value for key, value in after.items() if value is not None}
         check_config(self._logs.config, after, info.config)
-        if name in INTERNAL and "compact" not in self._logs.config.topic_config(after)["cleanup.policy"]:
+        if name in INTERNAL_TOPICS and "compact" not in self._logs.config.topic_config(after)["cleanup.policy"]:
             raise Refused(ErrorCode.INVALID_CONFIG, f"{name} is internal: its cleanup.policy must be compact")
         # A key that no topic has any more can be deleted: a later version may have set it.
         known = {key: value for key, value in values.items() if key in TOPIC_KEYS}

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from klog.broker.admin.failures import Refused, outcome, repeated
 from klog.broker.admin.topic_rules import check_replicas
-from klog.broker.catalog import INTERNAL
+from klog.coordinator.coordinator_log import INTERNAL_TOPICS
 from klog.manager.topic_life import PARTITIONS_MAX
 from klog.protocol import ApiKey, ErrorCode, messages
 
@@ -55,7 +55,7 @@ class CreatePartitions:
         present = self._topics.partitions(topic.name)
         if present is None:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic.name!r}")
-        if topic.name in INTERNAL:
+        if topic.name in INTERNAL_TOPICS:
             raise Refused(
                 ErrorCode.INVALID_REQUEST,
                 f"{topic.name} is internal: with more partitions its state would not be found",

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any, Final
 
 from klog.broker.admin.failures import Refused, outcome, repeated
 from klog.broker.admin.topic_rules import check_config, check_replicas
-from klog.broker.catalog import INTERNAL
 from klog.broker.metadata import CLUSTER
 from klog.config.values import format_value
+from klog.coordinator.coordinator_log import INTERNAL_TOPICS
 from klog.log.directory.partition_names import METADATA_TOPIC
 from klog.manager.topic_life import PARTITIONS_MAX
 from klog.manager.topics import check_collision, check_topic_name
@@ -78,7 +78,7 @@ class CreateTopics:
         )
 
     def _default_partitions(self, name: str) -> int:
-        if name in INTERNAL:
+        if name in INTERNAL_TOPICS:
             return self._topics.internal_settings(name)[0]
         return int(self._logs.config.num_partitions)
 
@@ -113,7 +113,7 @@ class CreateTopics:
         """The topic's own configuration; an internal topic has the one that this broker needs it to have."""
         given = {each.name: each.value for each in topic.configs}
         check_config(self._logs.config, given)
-        if topic.name not in INTERNAL:
+        if topic.name not in INTERNAL_TOPICS:
             return given
         needed = self._topics.internal_settings(topic.name)[1]
         for name, value in given.items():

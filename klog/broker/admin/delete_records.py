@@ -6,7 +6,8 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from klog.broker.admin.failures import Refused, outcome
-from klog.broker.partitions import INTERNAL_TOPICS, find_log
+from klog.broker.partitions import find_log
+from klog.coordinator.coordinator_log import INTERNAL_TOPICS
 from klog.protocol import ApiKey, ErrorCode, messages
 
 if TYPE_CHECKING:

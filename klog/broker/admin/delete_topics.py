@@ -9,9 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from klog.broker.admin.failures import Refused, outcome, repeated
-from klog.broker.catalog import INTERNAL
 from klog.broker.metadata import CLUSTER
 from klog.broker.partitions import NO_ID
+from klog.coordinator.coordinator_log import INTERNAL_TOPICS
 from klog.protocol import ApiKey, ErrorCode, messages
 
 if TYPE_CHECKING:
@@ -73,7 +73,7 @@ class DeleteTopics:
             if context.version < _DISABLED_VERSION:
                 code = ErrorCode.INVALID_REQUEST
             raise Refused(code, "delete.topic.enable=false: topics cannot be deleted here")
-        if info.name in INTERNAL:
+        if info.name in INTERNAL_TOPICS:
             raise Refused(
                 ErrorCode.INVALID_REQUEST, f"{info.name} is internal: it has the state of groups or transactions"
             )

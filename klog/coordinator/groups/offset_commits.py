@@ -26,6 +26,9 @@ _NONE = ErrorCode.NONE
 _LATEST = 2**63 - 1  # of times in records
 _TOPIC_ID_VERSION = 10
 _NO_GROUP_VERSION = 9  # from this version of OffsetCommit on GROUP_ID_NOT_FOUND is an error that clients know
+# Of TxnOffsetCommit:
+_LOADING_VERSION = 2
+_ABORTABLE_VERSION = 4
 _TXN_V2_VERSION = 5
 
 
@@ -140,8 +143,7 @@ class OffsetCommits:
             if code is _NONE:
                 with self._table.lock:
                     code = self._commit_in_transaction_locked(context, request, accepted)
-            if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and context.version < 2:
-                code = ErrorCode.COORDINATOR_NOT_AVAILABLE  # producers before 2.0 do not know the other one
+            code = _as_known(code, context.version)
             if code is not _NONE:
                 _refuse(accepted, code)
         response: TxnOffsetCommit.Response = messages.TxnOffsetCommit.Response(topics=topics)
@@ -303,6 +305,17 @@ class OffsetCommits:
             return name, ErrorCode.TOPIC_AUTHORIZATION_FAILED, 0
         count = self._topics.partitions(name)
         return (name, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, 0) if count is None else (name, _NONE, count)
+
+
+def _as_known(code: ErrorCode, version: int) -> ErrorCode:
+    """The code of a TxnOffsetCommit response that producers of this version know. Kafka: AddPartitionsToTxnManager."""
+    if code is ErrorCode.PRODUCER_FENCED:
+        return ErrorCode.INVALID_PRODUCER_EPOCH
+    if code is ErrorCode.TRANSACTION_ABORTABLE and version < _ABORTABLE_VERSION:
+        return ErrorCode.INVALID_TXN_STATE
+    if code is ErrorCode.COORDINATOR_LOAD_IN_PROGRESS and version < _LOADING_VERSION:
+        return ErrorCode.COORDINATOR_NOT_AVAILABLE
+    return code
 
 
 def _keep_alive(group: Group, member_id: str) -> None:

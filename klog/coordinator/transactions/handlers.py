@@ -13,11 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from klog.coordinator.coordinator_log import CoordinatorLog
+from klog.coordinator.coordinator_log import INTERNAL_TOPICS, CoordinatorLog
 from klog.coordinator.transactions.decisions import Producer
 from klog.coordinator.transactions.markers import OFFSETS
 from klog.coordinator.transactions.metadata import NO_EPOCH, NO_ID, VERSION_1, VERSION_2, Partition
-from klog.coordinator.transactions.state_log import TOPIC
 from klog.coordinator.transactions.transactions import FAILURES, NO_PRODUCER, Transactions, error_of
 from klog.protocol import ApiKey, ErrorCode
 from klog.protocol import messages as m
@@ -30,7 +29,6 @@ if TYPE_CHECKING:
 
 Handler = Callable[[Any, Any], "Message | None"]
 CLUSTER: Final = "kafka-cluster"
-_INTERNAL: Final = (OFFSETS, TOPIC)
 
 # The first version that knows PRODUCER_FENCED; before it the error is INVALID_PRODUCER_EPOCH.
 _FENCED_SINCE: Final = {
@@ -136,7 +134,7 @@ class ClientHandlers:
         found: dict[Partition, ErrorCode] = {}
         for topic in topics:
             allowed = not of_client or (
-                topic.name not in _INTERNAL and context.authorized("WRITE", "TOPIC", topic.name)
+                topic.name not in INTERNAL_TOPICS and context.authorized("WRITE", "TOPIC", topic.name)
             )
             count = (self._topics.partitions(topic.name) or 0) if allowed else 0
             error = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION if allowed else ErrorCode.TOPIC_AUTHORIZATION_FAILED
