@@ -177,11 +177,6 @@ def load_writable(inputs: Inputs) -> Loaded:
     elif segments:
         segments = recover(inputs, segments, found, derived)
     log_end = segments[-1].next_offset if segments else inputs.log_start_offset
-    if log_end < inputs.recovery_point:
-        found.note(
-            f"{inputs.directory}: the log ends at {log_end}, below the recovery point {inputs.recovery_point}: records "
-            "that were on disk are missing"
-        )
     if segments and log_end < inputs.log_start_offset:
         nothing_there = found.bytes_truncated == 0 and not any(segment.size for segment in segments)
         if inputs.policy == "strict" and not nothing_there:
