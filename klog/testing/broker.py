@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from klog.testing.watching import Watch
 
 _OFFSETS = "__consumer_offsets"
+_MECHANISM = "SCRAM-SHA-256"
 _DEFAULTS = {
     "auto.create.topics.enable": True,  # as Kafka's default, which programs under test may count on
     "num.io.threads": 2,
@@ -88,7 +89,7 @@ class TestBroker:
         brokers: int = 1,
         tls: bool = False,
         sasl: Mapping[str, str] | None = None,
-        mechanism: str = "SCRAM-SHA-256",
+        mechanism: str = _MECHANISM,
         as_version: str | None = None,
         api_versions: Mapping[str, int | None] | None = None,
         record: str | os.PathLike[str] | None = None,
@@ -101,6 +102,8 @@ class TestBroker:
         self._control_port = port if arguments.flag("control", control) else None
         self._control: Control | None = None
         self._access: Access | None = None
+        if sasl is None and mechanism != _MECHANISM:
+            raise ValueError(f"mechanism={mechanism!r} needs sasl, the users with their passwords")
         if tls or sasl is not None:
             from klog.testing.access import Access
 
@@ -118,6 +121,7 @@ class TestBroker:
         self._crashes: Crash | None = None
         self._addresses: str | None = None
         self._has_topics = False
+        self._closed = False
         self._recorder: Recorder | None = None
         try:
             if record is not None:
@@ -147,7 +151,9 @@ class TestBroker:
     # ---- life --------------------------------------------------------------------------------------------------------
 
     def start(self) -> Self:
-        """Serve. After stop() or kill() on the same ports, with what the directory has."""
+        """Serve. After stop() or kill() on the same ports, with what the directory has. Raises RuntimeError after
+        close(), and what klog.Broker.start raises."""
+        self._check_not_closed()
         self._end_crash()
         os.makedirs(self.directory, exist_ok=True)
         if self._access is not None:
@@ -189,11 +195,16 @@ class TestBroker:
         return self.start()
 
     def close(self) -> None:
-        """Stop, and remove the directory if it was made for this broker."""
+        """Stop for good, and remove the directory if it was made for this broker. A second call does nothing."""
         if self._control is not None:
             self._control.close()
         self.stop()
+        self._closed = True
         self._remove()
+
+    def _check_not_closed(self) -> None:
+        if self._closed:
+            raise RuntimeError("the broker is closed: make a new TestBroker; stop() ends one that is to start again")
 
     def _crash(self, torn: list[tuple[str, int]], last_bytes: int, restart_ms: int | None) -> None:
         """A fault kills the broker: soon, in another thread."""
@@ -309,9 +320,16 @@ class TestBroker:
 
     # ---- topics ------------------------------------------------------------------------------------------------------
 
-    def create_topic(self, name: str, partitions: int = 1, config: Mapping[str, Any] | None = None) -> TopicUnderTest:
+    def create_topic(
+        self,
+        name: str,
+        partitions: int = 1,
+        config: Mapping[str, Any] | None = None,
+        *,
+        exist_ok: bool = False,
+    ) -> TopicUnderTest:
         """Create a topic, as LogManager.create_topic does."""
-        self.logs.create_topic(name, partitions, config)
+        self.logs.create_topic(name, partitions, config, exist_ok=exist_ok)
         return self.topic(name)
 
     def topic(self, name: str) -> TopicUnderTest:
@@ -475,6 +493,7 @@ class TestBroker:
 
     def leader(self, partition: int, topic: str = "") -> int:
         """The id of the broker that leads partitions of this number, unless move_leader() was called for the topic."""
+        partition, topic = arguments.whole("partition", partition, 0), arguments.text("topic", topic)
         return self._broker.nodes.placement(topic, partition).leader
 
     def move_leader(self, topic: str, partition: int, broker: int) -> None:
@@ -523,8 +542,9 @@ class TestBroker:
 
     def restore(self, path: str | os.PathLike[str]) -> None:
         """Go back to a snapshot, or to a copy of any log.dir, of klog or Kafka. The broker is restarted: clients
-        reconnect. Raises FileNotFoundError, OSError, and what klog.handover.adopt raises, before anything has changed.
-        """
+        reconnect. Raises FileNotFoundError, OSError, and what klog.handover.adopt raises, before anything has changed;
+        RuntimeError after close()."""
+        self._check_not_closed()
         path = self._elsewhere(path)
         if not os.path.isdir(path):
             raise FileNotFoundError(f"{path}: no such directory; snapshot(path) makes one")

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from klog import arguments
+from klog.testing.topic import partitions_of
 from klog.testing.waiting import wait_for
 
 if TYPE_CHECKING:
@@ -46,13 +47,13 @@ class GroupUnderTest:
 
     def lag(self, topic: str, partition: int | None = None) -> int:
         """How many records of a topic, or of one partition, the group has not committed yet. Without a committed offset
-        all records of a partition count."""
+        all records of a partition count. 0 for a topic that does not exist. Raises UnknownTopicOrPartition for a
+        partition that the topic does not have, TypeError."""
         logs, offsets = self._broker.logs, self.offsets
         lag = 0
-        for number in logs.topics().get(topic, ()):
-            if partition in (None, number):
-                log = logs.log(topic, number)
-                lag += max(0, log.high_watermark - max(offsets.get((topic, number), 0), log.log_start_offset))
+        for number in partitions_of(logs, topic, partition):
+            log = logs.log(topic, number)
+            lag += max(0, log.high_watermark - max(offsets.get((topic, number), 0), log.log_start_offset))
         return lag
 
     def wait(self, state: str = "Stable", *, members: int | None = None, timeout: float = 10.0) -> GroupUnderTest:
@@ -77,12 +78,15 @@ class GroupUnderTest:
         wait_for(
             lambda: topic in self._broker.logs.topics() and self.lag(topic) <= lag,
             timeout,
-            lambda: f"group {self.group_id}: a lag of {lag} in {topic} expected; it is {self.lag(topic)}",
+            lambda: f"group {self.group_id}: a lag of {lag} in {topic} expected; {self._shown_lag(topic)}",
         )
         return self
 
     def _described(self) -> GroupDescription | None:
         return self._broker.group(self.group_id)
+
+    def _shown_lag(self, topic: str) -> str:
+        return f"it is {self.lag(topic)}" if topic in self._broker.logs.topics() else "there is no such topic"
 
     def _shown(self) -> str:
         return f"{self.group_id}: {self.state}, {len(self.members)} members"

@@ -2,18 +2,20 @@
 
     klog-test-RANDOM/log     klog-test-RANDOM is locked (flock) by the process that has made it, as long as it lives
 
-A process that is killed cannot remove its directories. The next one that makes a directory does: it can lock them.
+A process removes those of its brokers that it has not closed when it exits. One that is killed cannot. The next one
+that makes a directory does: it can lock them.
 """
 
 from __future__ import annotations
 
+import atexit
+import contextlib
 import errno
 import fcntl
 import os
 import stat
 
 from klog import arguments
-from klog.broker.adopted import is_adopted
 from klog.disk import RealFiles, check_directory, remove_tree
 from klog.disk.faults import NOT_REGULAR
 
@@ -41,6 +43,16 @@ def new_directory(size: int = 0) -> str:
     os.mkdir(path, 0o700)
     _locks[path] = lock
     return path
+
+
+@atexit.register
+def _remove_all() -> None:
+    for path in list(_locks):
+        with contextlib.suppress(OSError):  # a broker that is not closed still writes
+            remove_directory(path)
+
+
+os.register_at_fork(after_in_child=_locks.clear)  # the directories are those of the parent
 
 
 def _parent(size: int) -> str:
@@ -119,6 +131,8 @@ def _free(path: str) -> int:
 def copy_log_dir(source: str | os.PathLike[str], target: str) -> None:
     """Copy a log.dir, of klog or of a stopped Kafka broker, whose topics the copy takes over. Raises OSError, and what
     klog.handover.adopt raises."""
+    from klog.broker.adopted import is_adopted  # imports the broker
+
     copy_directory(source, target)
     if not is_adopted([target]):
         from klog.handover import adopt

@@ -30,7 +30,7 @@ def klog_broker(request: pytest.FixtureRequest) -> Iterator[TestBroker]:
     from klog.testing import TestBroker
 
     marker = request.node.get_closest_marker("klog_broker")
-    with TestBroker(**(marker.kwargs if marker else {})) as broker:
+    with TestBroker(*(marker.args if marker else ()), **(marker.kwargs if marker else {})) as broker:
         request.node.stash.setdefault(_BROKERS, []).append(broker)
         yield broker
 

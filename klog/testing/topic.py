@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from klog import arguments
 from klog.testing.waiting import wait_for
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
 
     from klog.broker import Broker
+    from klog.manager import LogManager
     from klog.record import Record
 
 _SHOWN = 20
@@ -20,7 +22,7 @@ class TopicUnderTest:
 
     def __init__(self, broker: Broker, name: str) -> None:
         self._broker = broker
-        self.name = name
+        self.name = arguments.text("topic", name)
 
     def __repr__(self) -> str:
         return f"<topic {self.name}: {len(self)} records>"
@@ -29,23 +31,26 @@ class TopicUnderTest:
         """The number of records that a read_committed consumer gets."""
         return len(self.records())
 
+    def __iter__(self) -> Iterator[Record]:
+        """Iterate records()."""
+        return iter(self.records())
+
     def records(self, partition: int | None = None, *, isolation: str = "read_committed") -> list[Record]:
         """The records, of all partitions or of one, in the order of their offsets; of partitions by their number. Empty
         for a topic that does not exist. isolation: "read_uncommitted" has those of aborted and open transactions, too;
-        others are those of Log.read."""
+        others are those of Log.read. Raises UnknownTopicOrPartition for a partition that the topic does not have,
+        ValueError, TypeError."""
         isolation = "high_watermark" if isolation == "read_uncommitted" else isolation
         logs = self._broker.logs
-        partitions = logs.topics().get(self.name, ())
         return [
             record
-            for number in partitions
-            if partition in (None, number)
+            for number in partitions_of(logs, self.name, partition)
             for record in logs.log(self.name, number).read(isolation=isolation)  # type: ignore[arg-type]
         ]
 
-    def values(self, partition: int | None = None) -> list[bytes | None]:
-        """The values of records()."""
-        return [record.value for record in self.records(partition)]
+    def values(self, partition: int | None = None, *, isolation: str = "read_committed") -> list[bytes | None]:
+        """The values of records(), with the same arguments."""
+        return [record.value for record in self.records(partition, isolation=isolation)]
 
     def append(self, records: Any, *, partition: int | None = None, **options: Any) -> None:
         """Append records as LogManager.append does, or Log.append for one partition, and let waiting consumers have
@@ -61,7 +66,8 @@ class TopicUnderTest:
             self._broker.check(self.name, number)
 
     def wait(self, count: int, timeout: float = 10.0) -> list[Record]:
-        """Wait until the topic has at least this many records, and return them. Raises TimeoutError."""
+        """Wait until the topic has at least this many records, and return all that it has. Raises TimeoutError."""
+        count = arguments.whole("count", count, 0)
         found: list[Record] = []
 
         def is_there() -> bool:
@@ -85,6 +91,13 @@ class TopicUnderTest:
         lines = [f"topic {self.name}: {len(found)} records{before}"]
         lines += [f"  {record.partition}/{record.offset} {record.key!r}: {record.value!r}"[:200] for record in found]
         return "\n".join(lines)
+
+
+def partitions_of(logs: LogManager, topic: str, partition: int | None) -> Iterable[int]:
+    """The partitions of a topic, or the given one of them, which need not exist; none for a topic that does not exist.
+    Raises TypeError."""
+    partitions = logs.topics().get(arguments.text("topic", topic), [])
+    return partitions if partition is None or not partitions else [arguments.whole("partition", partition)]
 
 
 def dump_topics(broker: Broker, names: Iterable[str]) -> str:

@@ -112,6 +112,7 @@ def test_the_config_names_of_each_library() -> None:
         ({"sasl": {"a": "b"}, "mechanism": "GSSAPI"}, "mechanism"),
         ({"sasl": {"a": "b"}, "listeners": ["X://127.0.0.1:0"]}, "without a name"),
         ({"sasl": {"a": ""}}, "password"),
+        ({"mechanism": "PLAIN"}, "mechanism='PLAIN' needs sasl"),
     ],
 )
 def test_invalid_options(options: dict[str, Any], text: str) -> None:

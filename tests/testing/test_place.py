@@ -72,6 +72,27 @@ def test_only_directories_of_dead_processes_are_removed(tmp_path: Path, monkeypa
     assert not os.path.exists(os.path.dirname(alive))
 
 
+EXITS = """
+import os, sys
+from klog.testing import TestBroker, place
+place._TMPFS = sys.argv[1]
+broker = TestBroker(topics=["orders"]).start()
+broker.topic("orders").append([(b"k", b"v")])
+child = os.fork()
+if child == 0:
+    sys.exit()
+os.waitpid(child, 0)
+print(os.listdir(sys.argv[1]))
+"""
+
+
+def test_a_process_removes_what_it_has_not_closed_when_it_exits(tmp_path: Path) -> None:
+    """A forked child does not: the broker is not its own."""
+    done = subprocess.run([sys.executable, "-c", EXITS, str(tmp_path)], capture_output=True, text=True, check=True)
+    assert done.stdout.startswith("['klog-test-"), done.stdout + done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_a_restored_broker_keeps_its_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(place, "_TMPFS", str(tmp_path / "shm"))
     (tmp_path / "shm").mkdir()

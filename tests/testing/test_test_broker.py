@@ -55,6 +55,56 @@ def test_waiting_for_records() -> None:
             b.topic("orders").wait(2, timeout=0.01)
 
 
+def test_a_partition_that_a_topic_does_not_have() -> None:
+    """An empty result would hide the mistake of a test."""
+    with TestBroker(topics={"orders": 2}) as b:
+        orders = b.topic("orders")
+        orders.append([(b"k", b"v")], partition=1)
+        assert (orders.values(0), orders.values(1), b.group("g").lag("orders", 1)) == ([], [b"v"], 1)
+        assert (b.topic("nothing").values(7), b.group("g").lag("nothing", 7)) == ([], 0)
+        for ask in (orders.records, orders.values, lambda number: b.group("g").lag("orders", number)):
+            with pytest.raises(klog.errors.UnknownTopicOrPartition, match="'orders' has no partition 7"):
+                ask(7)
+            with pytest.raises(TypeError, match="partition='1': an int expected"):
+                ask("1")  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="partition='1'"):
+            b.leader("1")  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="topic=5"):
+            b.topic(5)  # type: ignore[arg-type]
+        with pytest.raises(TypeError, match="count='1'"):
+            orders.wait("1")  # type: ignore[arg-type]
+        with pytest.raises(TimeoutError, match="there is no such topic"):
+            b.wait_group_lag("g", "nothing", timeout=0)
+
+
+def test_records_are_iterated_and_read_at_every_isolation_level() -> None:
+    with TestBroker(topics=["orders"]) as b:
+        b.topic("orders").append([(b"1", b"paid"), (b"2", b"open")])
+        assert [record.key for record in b.topic("orders")] == [b"1", b"2"]
+        assert b.topic("orders").values(isolation="read_uncommitted") == [b"paid", b"open"]
+        with pytest.raises(ValueError, match="isolation='read_comitted'"):
+            b.topic("orders").values(isolation="read_comitted")
+
+
+def test_a_topic_that_exists() -> None:
+    with TestBroker(topics=["orders"]) as b:
+        with pytest.raises(klog.errors.TopicExists, match="exist_ok=True accepts it"):
+            b.create_topic("orders")
+        assert b.create_topic("orders", exist_ok=True).values() == []
+
+
+def test_a_closed_broker_stays_closed(tmp_path: Path) -> None:
+    """A second start would use a directory that nothing removes."""
+    b = TestBroker(topics=["orders"])
+    with b:
+        b.snapshot(tmp_path / "s")
+    b.close()
+    for call in (b.start, b.restart, lambda: b.restore(tmp_path / "s")):
+        with pytest.raises(RuntimeError, match="the broker is closed: make a new TestBroker"):
+            call()
+    assert not Path(b.directory).exists()
+
+
 def test_an_error_instead_of_the_effect() -> None:
     with TestBroker(topics=["orders", "other"]) as b, WireClient(b.bootstrap_servers) as client:
         fault = b.inject("produce", topic="orders", error="NOT_LEADER_OR_FOLLOWER", count=2, skip=1)
@@ -204,6 +254,10 @@ def test_one(klog_broker):
 def test_two(klog_broker):
     assert klog_broker.logs.topics() == {}
 
+@pytest.mark.klog_broker(["orders"])
+def test_arguments_without_names(klog_broker):
+    pass
+
 def test_three():
     import sys
     loader = type(sys.modules["klog.manager"].__spec__.loader).__name__
@@ -228,7 +282,8 @@ def test_the_fixture_reports_topics_of_failed_tests_and_leaves_nothing(tmp_path:
         text=True,
         check=False,
     )
-    assert "1 failed, 2 passed" in done.stdout
+    assert "1 failed, 2 passed, 1 error" in done.stdout
+    assert "TestBroker.__init__() takes 1 positional argument" in done.stdout
     assert "what was there" in done.stdout
     left = [line.split()[-1] for line in done.stdout.splitlines() if "AssertionError: " in line]
     assert left
