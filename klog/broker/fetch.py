@@ -115,15 +115,15 @@ class Fetch:
         for topic in request.topics:
             name = (self._topics.name_of(topic.topic_id) or "") if with_ids else topic.topic
             topic_id = topic.topic_id if with_ids else NO_ID
-            key = topic_id.int if with_ids else name  # an int has a faster hash than a UUID
             for each in topic.partitions:
-                asked[key, each.partition] = FetchedPartition(name, topic_id, each)
+                made = FetchedPartition(name, topic_id, each)
+                asked[made.key] = made
         return list(asked.values())
 
-    def _forgotten(self, context: RequestContext, request: Any) -> list[tuple[Any, int]]:
+    def _forgotten(self, context: RequestContext, request: Any) -> list[tuple[int | str, int]]:
         with_ids = context.version >= _IDS_VERSION
         return [
-            (topic.topic_id if with_ids else topic.topic, partition)
+            (topic.topic_id.int if with_ids else topic.topic, partition)
             for topic in request.forgotten_topics_data
             for partition in topic.partitions
         ]
@@ -132,8 +132,8 @@ class Fetch:
         self, context: RequestContext, asked: FetchedPartition, isolation: Isolation, max_bytes: int, min_one: bool
     ) -> Any:
         """One partition of a response."""
-        topic = asked.topic
-        if asked.topic_id != NO_ID and not topic:
+        topic, has_id = asked.topic, asked.topic_id.int != 0
+        if has_id and not topic:
             topic = asked.topic = self._topics.name_of(asked.topic_id) or ""
             if not topic:
                 return _failed(asked, ErrorCode.UNKNOWN_TOPIC_ID)
@@ -143,12 +143,12 @@ class Fetch:
             return _failed(asked, refused)
         log = find_log(self._topics, topic, asked.partition, asked.current_leader_epoch)
         if isinstance(log, ErrorCode):
-            is_gone = asked.topic_id != NO_ID and self._topics.name_of(asked.topic_id) != topic
+            is_gone = has_id and self._topics.name_of(asked.topic_id) != topic
             return _failed(asked, ErrorCode.UNKNOWN_TOPIC_ID if is_gone else _known(log, context.version))
         if log is not asked.log:
             # The name may be that of an earlier request, and the topic deleted since, with another one of that name.
             is_new = asked.log is None and asked.session is None
-            if not is_new and asked.topic_id != NO_ID and self._topics.name_of(asked.topic_id) != topic:
+            if not is_new and has_id and self._topics.name_of(asked.topic_id) != topic:
                 return _failed(asked, ErrorCode.UNKNOWN_TOPIC_ID)
             asked.log = log
         if context.version < _ZSTD_VERSION and log.config["compression.type"] == "zstd":

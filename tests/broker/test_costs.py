@@ -25,7 +25,7 @@ from tests.support.syscalls import count_syscalls
 ROOT = Path(__file__).resolve().parents[2]
 T = 1_700_000_000_000
 SESSION_PARTITIONS = 1000
-MODULES = 410  # more than an idle broker imports, with the modules of Python itself
+MODULES = 385  # more than an idle broker imports, with the modules of Python itself
 
 
 class Sent:
@@ -109,7 +109,7 @@ def test_frames_of_a_fetch_with_records(client: DirectClient) -> None:
     client.call(ApiKey.PRODUCE, 13, produce(client))
     request = fetch(client, "t", range(1), session_epoch=-1)
     client.frames(ApiKey.FETCH, 17, request)
-    assert client.frames(ApiKey.FETCH, 17, request) <= 52
+    assert client.frames(ApiKey.FETCH, 17, request) <= 46
 
 
 @pytest.mark.parametrize(("topic", "partitions"), [("t", 1), ("many", SESSION_PARTITIONS)])
@@ -129,8 +129,8 @@ def test_frames_of_an_incremental_fetch_do_not_grow_with_its_session(
         assert client.broker.metrics()["PurgatorySize.Fetch"] == 1
         answered = client.frames(ApiKey.PRODUCE, 13, produce(client, topic))
         assert client.broker.metrics()["PurgatorySize.Fetch"] == 0
-    assert waits <= 68
-    assert answered <= 85
+    assert waits <= 63
+    assert answered <= 72
 
 
 def test_a_fetch_that_times_out_enters_few_frames_for_each_partition(client: DirectClient) -> None:
@@ -251,14 +251,17 @@ def test_modules_of_an_idle_broker(command: list[str]) -> None:
         process.send_signal(signal.SIGTERM)
         assert process.stderr is not None
         lines = process.stderr.read().decode().splitlines()
-    loaded = {line.split("|")[2].strip() for line in lines if line.startswith("import time:")}
-    assert {"klog.broker.broker", "klog.manager.manager"} <= loaded
-    assert loaded.isdisjoint(
-        {"click", "cramjam", "datetime", "hashlib", "inspect", "logging", "ssl", "tempfile", "traceback"}
-    )
+    loaded = [line.split("|")[2].strip() for line in lines if line.startswith("import time:")]
+    codecs = (at for at, name in enumerate(loaded) if name.startswith(("cramjam", "lz4", "zstandard")))
+    loaded = loaded[: next(codecs, None)]  # they are imported after the start, on a busy machine before the signal
+    assert {"klog.broker.broker", "klog.manager.manager"} <= {*loaded}
+    unused = {"click", "datetime", "hashlib", "inspect", "logging", "ssl", "tempfile", "traceback"}
+    assert unused.isdisjoint(loaded)
     assert not [name for name in loaded if name.startswith(("klog.broker.admin", "klog.cleaner"))]
-    assert loaded.isdisjoint({"klog.coordinator.groups.coordinator", "klog.coordinator.transactions.coordinator"})
-    assert len(loaded) < MODULES, sorted(loaded)
+    coordinators = {"klog.coordinator.groups.coordinator", "klog.coordinator.transactions.coordinator"}
+    readers = {"klog.log.read.reader", "klog.log.read.tail", "klog.log.read.refresh", "klog.manager.topic_append"}
+    assert (coordinators | readers).isdisjoint(loaded)
+    assert len({*loaded}) < MODULES, sorted(loaded)
 
 
 def test_codecs_are_imported_soon_after_the_start(tmp_path: Path) -> None:
