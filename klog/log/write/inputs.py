@@ -4,18 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
-from klog.log.read.reader import LogReader
 from klog.record import Lists, Record, Records, Rows, is_arrow
 
 
 def prepared(records: Records) -> tuple[Records, bool]:
     """The records for an encoder, and whether all are in memory, so that they are appended atomically."""
     whole = is_whole(records)
-    if not whole:
-        check_records(records)
+    if whole:
+        return records, True
+    check_records(records)
+    from klog.log.read.reader import LogReader
+
     if isinstance(records, LogReader):
         records = iter(records)  # in its Arrow form header keys are text
-    return records, whole
+    return records, False
 
 
 def check_records(records: object) -> None:
