@@ -104,7 +104,14 @@ class TopicCatalog:
         # `t--1` is partition 1 of `t-`
         if not is_partition(topic, partition) or partition >= self._hidden.get(topic, partition + 1):
             raise self.unknown(topic, partition)
-        found = self._homes(topic, partition) or self._homes(topic, partition)  # twice, as in topics()
+        found: list[tuple[LogDirectory, tuple[int, int]]] = []
+        for _ in range(2):  # as in topics()
+            for directory in self._directories:
+                identity = directory.identity(topic, partition)
+                if identity is not None:
+                    found.append((directory, identity))
+            if found:
+                break
         if len(found) > 1:
             found = [each for each in found if not holds_only_staging(each[0].partition_path(topic, partition))]
         if len(found) > 1:  # a reader beside a move of another process, or after its crash
@@ -121,15 +128,6 @@ class TopicCatalog:
                 "the disk, then close and open the directories again"
             )
         raise self.unknown(topic, partition)
-
-    def _homes(self, topic: str, partition: int) -> list[tuple[LogDirectory, tuple[int, int]]]:
-        """Return every directory that holds a partition, with the identity of the partition's directory."""
-        found = []
-        for directory in self._directories:
-            identity = directory.identity(topic, partition)
-            if identity is not None:
-                found.append((directory, identity))
-        return found
 
     def entry(self, topic: str) -> TopicEntry | None:
         """Return what klog-topics.json states about a topic."""

@@ -229,13 +229,14 @@ class Moves:
         settled = self._settle_copies(found, live)
         has_crashed = len(found) > 1 and not all(home.was_clean for home in found)
         for key, homes in live.items():
-            left = left_over([home.partition_path(*key) for home in homes]) if len(homes) > 1 else ()
-            for home in [home for home in homes if home.partition_path(*key) in left]:
-                self._mark_deleted(home.partition_path(*key), key)
-                home.forget_partition(key)
-                homes.remove(home)
-                settled = True
-                _log.warning("event=move_finished path=%s", homes[0].partition_path(*key))
+            if len(homes) > 1:
+                left = left_over([home.partition_path(*key) for home in homes])
+                for home in [home for home in homes if home.partition_path(*key) in left]:
+                    self._mark_deleted(home.partition_path(*key), key)
+                    home.forget_partition(key)
+                    homes.remove(home)
+                    settled = True
+                    _log.warning("event=move_finished path=%s", homes[0].partition_path(*key))
             if has_crashed and len(homes) == 1:
                 self._remove_note(homes[0].partition_path(*key))
         return settled
