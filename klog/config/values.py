@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 from klog.arguments import is_numpy_bool, shown
@@ -48,9 +47,9 @@ def _convert(key: Key, value: Any) -> Any:
     if key.type in ("int", "long"):
         if isinstance(value, str):
             return int(value.strip())
-        if isinstance(value, bool):
+        if isinstance(value, bool | bytes | bytearray) or is_numpy_bool(value) or int(value) != value:
             raise ValueError
-        return int(value) if isinstance(value, float) and value.is_integer() else operator.index(value)
+        return int(value)
     if key.type == "double":
         if isinstance(value, bool | bytes | bytearray) or is_numpy_bool(value):
             raise ValueError

@@ -279,7 +279,7 @@ def open_standalone(
     if key is None:
         raise InvalidTopic(f"{path} is not a partition directory: its name must be <topic>-<number>, such as events-0")
     log_config, broker = split_config(config)
-    _check_directory(path, read_only, files)
+    is_made = _check_directory(path, read_only, files)
 
     def load(**stated: Any) -> L:
         options = Options(
@@ -304,7 +304,7 @@ def open_standalone(
     if read_only:
         log = load(**_stated_to_reader(path, key, given))
     else:
-        log = _open_to_write(path, key, given, load, files, clock.wall_ms())
+        log = _open_to_write(path, key, given, load, files, clock.wall_ms(), is_made=is_made)
     warm_ranges.at_open([log._core])
     return log
 
@@ -319,10 +319,11 @@ class _Given(NamedTuple):
     topic_id: uuid.UUID | None
 
 
-def _check_directory(path: str, read_only: bool, files: Files) -> None:
-    """Make a partition's directory if it is missing, for a writer, and check that it can be written."""
-    parent = os.path.dirname(path)
-    if not is_directory(path):
+def _check_directory(path: str, read_only: bool, files: Files) -> bool:
+    """Make a partition's directory if it is missing, for a writer, and check that it can be written. Returns whether it
+    was made."""
+    parent, is_new = os.path.dirname(path), not is_directory(path)
+    if is_new:
         if read_only:
             raise UnknownTopicOrPartition(f"{path} does not exist: `klog ls {parent}` lists what does")
         if not is_directory(parent):
@@ -333,6 +334,7 @@ def _check_directory(path: str, read_only: bool, files: Files) -> None:
         files.fsync_dir(parent)
     if not read_only:
         _check_may_write(path)
+    return is_new
 
 
 def _stated(path: str, key: checkpoint.Partition, given: _Given) -> dict[str, Any]:
@@ -367,12 +369,19 @@ def _stated_to_reader(path: str, key: checkpoint.Partition, given: _Given) -> di
 
 
 def _open_to_write(
-    path: str, key: checkpoint.Partition, given: _Given, load: Callable[..., L], files: Files, now_ms: int
+    path: str,
+    key: checkpoint.Partition,
+    given: _Given,
+    load: Callable[..., L],
+    files: Files,
+    now_ms: int,
+    *,
+    is_made: bool,
 ) -> L:
-    """Take the locks and the marker, load the log, finish the commits in progress."""
+    """Take the locks and the marker, load the log, finish the commits in progress. is_made: the directory is new."""
     parent, owner, log = os.path.dirname(path), _Owner(path, files), None
     try:
-        is_new = not os.listdir(path)
+        is_new = is_made and not os.listdir(path)
         if is_new:
             owner.remove_checkpoints(key)  # a deletion that a crash has ended may have left them
         stated = _stated(path, key, given)

@@ -64,10 +64,12 @@ def rescue(
         raise TopicExists(f"to={target!r} is not empty: name a directory that does not exist yet")
     make_directories(target, files)
     log_dir = os.path.dirname(where) if is_partition_directory(where) else where
-    copied, missing = _copy_small_files(files, log_dir, target)
-    starts = _log_starts(log_dir, missing)
+    unread: list[str] = []
+    starts = _log_starts(log_dir, unread)
     step = _stepper(progress, located)
     found = [_Partition(each, target, starts, clock or SystemClock(), files).run(step) for each in located]
+    copied, missing = _copy_small_files(files, log_dir, target)  # last: a new log lowers the positions of its readers
+    missing += unread
     if found:
         files.replace(checkpoint.clean_shutdown_path(target), checkpoint.CLEAN_SHUTDOWN_TEXT)
     problems = [str(problem) for problem in verify(target).problems] if os.listdir(target) else []

@@ -61,7 +61,8 @@ class Logs(Mapping[TopicPartition, "Log"]):
                 log = stack.enter_context(open_partition(path, on_corrupt))
                 pair = TopicPartition(log.topic, log.partition)
                 self._add(pair, path, None)
-                self._logs[pair] = log
+                if self._found[pair][0] == path:
+                    self._logs[pair] = log
             else:
                 self._log_dirs.append((path, stack.enter_context(klog.open(path, read_only=True))))
         self._list()
@@ -84,6 +85,7 @@ class Logs(Mapping[TopicPartition, "Log"]):
                 return
             if known not in left:
                 raise ValueError(f"{pair} is in two of the paths: {known} and {path}; give one of them")
+            self._logs.pop(pair, None)  # that of the directory that was left over
         self._found[pair] = path, manager
 
     def _open(self, pair: TopicPartition) -> Log:

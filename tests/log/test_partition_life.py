@@ -361,6 +361,16 @@ def test_a_directory_marked_for_deletion_loads_with_a_segment(tmp_path: Path) ->
     assert not os.path.exists(path)
 
 
+def test_an_emptied_directory_continues_at_its_log_start(tmp_path: Path) -> None:
+    with open_log(tmp_path) as log:
+        log.append(X * 5)
+        log.delete_records(3)
+    for path in (tmp_path / "t-0").iterdir():
+        path.unlink()
+    with open_log(tmp_path) as log:
+        assert (log.log_start_offset, log.log_end_offset) == (3, 3)
+
+
 def test_a_new_log_begins_at_0_after_a_crash_in_a_deletion(tmp_path: Path) -> None:
     """The files of the log are removed before its checkpoints."""
     with open_log(tmp_path) as log:
