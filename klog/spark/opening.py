@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING
 import klog
 from klog.errors import CorruptLog, UnknownTopicOrPartition
 from klog.logger import logger_of
-from klog.manager.move_note import left_over
 from klog.spark.bounds import TopicPartition
 
 if TYPE_CHECKING:
@@ -80,6 +79,8 @@ class Logs(Mapping[TopicPartition, "Log"]):
     def _add(self, pair: TopicPartition, path: str, manager: klog.LogManager | None) -> None:
         known, _ = before = self._found.get(pair, (path, manager))
         if before != (path, manager):
+            from klog.manager.move_note import left_over  # a task of one partition needs no manager
+
             left = left_over([known, path])  # of a move between two log.dirs
             if path in left:
                 return

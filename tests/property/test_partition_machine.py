@@ -53,7 +53,7 @@ class PartitionMachine(RuleBasedStateMachine):
         self.start = self.end = self.high_watermark = 0
         self.saved_start = 0
         self.epochs: list[tuple[int, int]] = []
-        self.led = 0  # the latest epoch before the last truncation
+        self.led = 0  # the highest epoch that a truncation has removed
         self.epoch = 0
         self.epoch_in_gap = False
         self.log: klog.Log | None = None
@@ -233,7 +233,7 @@ class PartitionMachine(RuleBasedStateMachine):
             if self.batches and self.batches[-1].stop < self.start:
                 self.batches = []
             had_epochs = bool(self.epochs)
-            self.led = self.epochs[-1][0] if had_epochs else self.led
+            self.led = max(self.led, self.epochs[-1][0]) if had_epochs else self.led
             self.epochs = [entry for entry in self.epochs if entry[1] < target]
             if had_epochs and not self.epochs:  # the remaining records have epochs, even if the log start is above
                 self.assign_epochs_of_batches()
@@ -249,7 +249,7 @@ class PartitionMachine(RuleBasedStateMachine):
 
     def restart_at(self, offset: int, start: int) -> None:
         if self.epochs:
-            self.led = self.epochs[-1][0]
+            self.led = max(self.led, self.epochs[-1][0])
         self.batches, self.epochs = [], []
         self.end = self.high_watermark = offset
         self.start = start
@@ -336,7 +336,8 @@ class PartitionMachine(RuleBasedStateMachine):
         if start:
             self.trim_epochs()
         if emptied and not self.epochs and self.open_log.leader_epochs:  # that of a leader without a record
-            self.epochs = [(self.led, self.end)]
+            [(epoch, begins)] = self.epochs = self.open_log.leader_epochs
+            assert 0 < epoch <= self.led and begins == self.end
 
     # ---- invariants --------------------------------------------------------------------------------------------------
 
