@@ -15,7 +15,7 @@ _ERRORS = {
     "join_group": ("COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR", "COORDINATOR_LOAD_IN_PROGRESS"),
     "heartbeat": ("COORDINATOR_NOT_AVAILABLE", "REBALANCE_IN_PROGRESS"),
     "offset_commit": ("COORDINATOR_LOAD_IN_PROGRESS", "NOT_COORDINATOR"),
-    "offset_fetch": ("COORDINATOR_LOAD_IN_PROGRESS", "NOT_COORDINATOR"),
+    "offset_fetch": ("COORDINATOR_LOAD_IN_PROGRESS",),  # after another one librdkafka 2.16.0 does not ask again
     "init_producer_id": ("CONCURRENT_TRANSACTIONS", "NOT_COORDINATOR"),
     "add_partitions_to_txn": ("CONCURRENT_TRANSACTIONS", "COORDINATOR_LOAD_IN_PROGRESS"),
     "add_offsets_to_txn": ("CONCURRENT_TRANSACTIONS", "NOT_COORDINATOR"),
