@@ -11,7 +11,7 @@ from klog.broker.transaction_check import TransactionCheck
 from klog.clock import ManualClock
 from klog.coordinator.groups.config import GroupConfig
 from klog.coordinator.groups.consumer_config import ConsumerGroupConfig
-from klog.coordinator.share import ShareGroupConfig
+from klog.coordinator.share import ShareGroupConfig, ShareKind
 from klog.coordinator.transactions.config import TransactionConfig
 
 if TYPE_CHECKING:
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from klog.broker.purgatory import Purgatory
     from klog.clock import Clock
     from klog.coordinator.groups import GroupCoordinator
-    from klog.coordinator.share import ShareKind
     from klog.coordinator.transactions import TransactionCoordinator
     from klog.scheduler import Scheduler
 
@@ -75,7 +74,6 @@ class Coordinators:
 
     def _make_groups(self) -> GroupCoordinator:
         from klog.coordinator.groups import GroupCoordinator
-        from klog.coordinator.share import ShareKind
 
         made = GroupCoordinator(
             self._topics, self._scheduler, self._clock, self.config, consumers=self.consumers, transactions=self.check

@@ -21,6 +21,7 @@ from klog.broker.protection import Protection
 from klog.broker.purgatory import Purgatory
 from klog.broker.request_metrics import RequestMetrics
 from klog.clock import SystemClock
+from klog.coordinator import FindCoordinator
 from klog.coordinator.groups.consumer_config import GROUP_KEYS as CONSUMER_KEYS
 from klog.coordinator.share.config import GROUP_KEYS as SHARE_KEYS
 from klog.disk import exists
@@ -40,7 +41,6 @@ if TYPE_CHECKING:
     from klog.broker.properties import Properties
     from klog.broker.transaction_check import TransactionCheck
     from klog.clock import Clock
-    from klog.coordinator import FindCoordinator
     from klog.coordinator.groups import GroupCoordinator
     from klog.manager import LogManager
     from klog.protocol import Message
@@ -116,11 +116,6 @@ class Serving:
         self._dispatchers = self._make_dispatchers(self._shared_handlers(authentication))
         topics.on_change(self._topics_changed)
 
-    def _make_find_coordinator(self) -> FindCoordinator:
-        from klog.coordinator import FindCoordinator
-
-        return FindCoordinator(self._topics, self._nodes.coordinator)
-
     def _make_admin(self) -> AdminApis:
         from klog.broker.admin import AdminApis
         from klog.broker.admin.group_configs import OfGroups
@@ -161,7 +156,7 @@ class Serving:
         creates = create if self._properties.settings.auto_create_topics_enable else None
         components: list[Any] = [
             Metadata(topics, nodes.of, self._cluster_id, creates, nodes.placement),
-            Late((ApiKey.FIND_COORDINATOR,), self._make_find_coordinator),
+            FindCoordinator(topics, nodes.coordinator),
             self._coordinators.groups,
             self._coordinators.transactions,
             self._admin,

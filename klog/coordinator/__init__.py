@@ -5,20 +5,11 @@ FindCoordinator     which broker has a group or a transactional id
 groups              groups and their committed offsets
 """
 
-from typing import TYPE_CHECKING
-
-from klog import lazy
-
-if TYPE_CHECKING:
-    from klog.coordinator.coordinator_log import CoordinatorLog
-    from klog.coordinator.find_coordinator import FindCoordinator
+from klog.coordinator.coordinator_log import CoordinatorLog
+from klog.coordinator.find_coordinator import FindCoordinator
 
 __all__ = ["CoordinatorLog", "FindCoordinator"]
-_PLACES = {"CoordinatorLog": "coordinator_log", "FindCoordinator": "find_coordinator"}
 
 
 def __dir__() -> list[str]:
     return sorted(__all__)
-
-
-__getattr__ = lazy.attributes(globals(), _PLACES)

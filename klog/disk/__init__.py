@@ -18,9 +18,6 @@ The only package that makes system calls on files. Its API:
 The modules residency and monitor report what is in the page cache. They are imported only where they are used.
 """
 
-from typing import TYPE_CHECKING
-
-from klog import lazy
 from klog.disk._batch_read import read_parts
 from klog.disk._direct import DirectFile
 from klog.disk._directory import identity_of
@@ -32,22 +29,20 @@ from klog.disk._views import let_go, view_of
 from klog.disk._watched import Watched
 from klog.disk._whole import read_whole
 from klog.disk.claim import Claim
+from klog.disk.direct import DirectReader, DirectWriter
 from klog.disk.faults import failed_sync_in, is_final, is_full, lacks_descriptors, naming_the_next_step, os_error
 from klog.disk.files import Files, RealFiles
 from klog.disk.handles import HandleCache
+from klog.disk.leases import NUMBERS, Holder, Leases
 from klog.disk.lock import DirectoryLock, check_directory_lock, directory_lock, holder_of
 from klog.disk.new_directories import make_directories, sync_name
+from klog.disk.new_file import FileSink, NewFile
 from klog.disk.presence import check_directory, exists, is_directory
+from klog.disk.private import read_private
 from klog.disk.removal import remove_tree
 from klog.disk.send import YIELD_BYTES, HasFileno, cork, send_bytes, send_yielding
 from klog.disk.watch import Notifier, Waiter
 from klog.disk.write_behind import BehindCounts, WriteBackFailed, WriteBehind
-
-if TYPE_CHECKING:
-    from klog.disk.direct import DirectReader, DirectWriter
-    from klog.disk.leases import NUMBERS, Holder, Leases
-    from klog.disk.new_file import FileSink, NewFile
-    from klog.disk.private import read_private
 
 __all__ = [
     "NUMBERS",
@@ -105,20 +100,7 @@ __all__ = [
     "sync_name",
     "view_of",
 ]
-_PLACES = {
-    "DirectReader": "direct",
-    "DirectWriter": "direct",
-    "FileSink": "new_file",
-    "Holder": "leases",
-    "Leases": "leases",
-    "NUMBERS": "leases",
-    "NewFile": "new_file",
-    "read_private": "private",
-}
 
 
 def __dir__() -> list[str]:
     return sorted(__all__)
-
-
-__getattr__ = lazy.attributes(globals(), _PLACES)

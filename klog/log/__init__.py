@@ -5,22 +5,21 @@ API: Log, LogReader; LogAsOf and LatestByKey; FetchedChunk, batches with what se
 FetchRange and Outgoing, which send batches as they are stored; waiter_for, which sleeps until logs change.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from klog import lazy
 from klog.log.load.loader import Recovery
 from klog.log.log import Log, waiter_for
 from klog.log.read._fetch import FetchData
 from klog.log.read.chunks import FetchedChunk
+from klog.log.read.fetch_range import FetchRange
 from klog.log.read.lookup import TimestampOffset
+from klog.log.read.reader import LogReader
+from klog.log.read.send import Outgoing
 from klog.log.state.producers import ProducerState
 from klog.log.write._append_info import AppendInfo
 
 if TYPE_CHECKING:
-    from klog.log.read.fetch_range import FetchRange
     from klog.log.read.latest import LatestByKey, LogAsOf
-    from klog.log.read.reader import LogReader
-    from klog.log.read.send import Outgoing
 
 __all__ = [
     "AppendInfo",
@@ -37,12 +36,11 @@ __all__ = [
     "TimestampOffset",
     "waiter_for",
 ]
-_PLACES = {
-    "FetchRange": "read.fetch_range",
-    "LatestByKey": "read.latest",
-    "LogAsOf": "read.latest",
-    "LogReader": "read.reader",
-    "Outgoing": "read.send",
-}
 
-__getattr__ = lazy.attributes(globals(), _PLACES)
+
+def __getattr__(name: str) -> Any:
+    if name not in ("LatestByKey", "LogAsOf"):
+        raise AttributeError(f"module 'klog.log' has no attribute {name!r}")
+    from klog.log.read import latest
+
+    return getattr(latest, name)

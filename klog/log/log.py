@@ -43,21 +43,26 @@ from klog.log.load.loader import Recovery
 from klog.log.opening import open_log, options_of_snapshot
 from klog.log.options import Compression, Durability, Options, Policy, check_tools
 from klog.log.read import isolation as isolation_levels
-from klog.log.read import lookup, warm_ranges
+from klog.log.read import lookup, tail, warm_ranges
 from klog.log.read._fetch import FetchData, fetch_shortly
 from klog.log.read.aborted_transactions import aborted_in_range, finder_of_producers
 from klog.log.read.chunks import CHUNK_BYTES, FetchedChunk, chunks
 from klog.log.read.fetch import fetch_counted
+from klog.log.read.fetch_range import FetchRange, fetch_range
+from klog.log.read.gauges import metrics_of, page_cache_of
 from klog.log.read.isolation import ISOLATIONS, Isolation, producer_state, unknown_isolation
 from klog.log.read.lookup import ListedOffset, TimestampOffset, resolve
 from klog.log.read.optional_decoding import optional_decoding
 from klog.log.read.positions import Position, whole_number
+from klog.log.read.preview import log_html
+from klog.log.read.reader import LogReader
+from klog.log.read.refresh import refresh
 from klog.log.read.steady import check_there, noting, steadily
 from klog.log.retain import retention
 from klog.log.state import high_watermark
 from klog.log.state.high_watermark_rules import OffsetMetadata, OffsetSnapshot
 from klog.log.state.producers import ProducerState
-from klog.log.write import flush, leading
+from klog.log.write import flush, leading, truncate
 from klog.log.write._append import append, append_batches
 from klog.log.write._append_info import AppendInfo
 from klog.log.write.append_batches import Origin
@@ -71,11 +76,8 @@ if TYPE_CHECKING:
 
     from klog.decode import Decode
     from klog.log.read.decoding import DeadLetter, OnBad
-    from klog.log.read.fetch_range import FetchRange
     from klog.log.read.latest import LatestByKey, LogAsOf
     from klog.log.read.page_cache import LogPageCache
-    from klog.log.read.reader import LogReader
-    from klog.log.read.tail import LogTail
     from klog.log.retain.cleaning_stats import CompactionStats, PurgeStats
     from klog.log.write.shaping import ColumnNames, Shape, Unserialized
     from klog.progress import Progress
@@ -411,8 +413,6 @@ class Log:
 
         Raises OffsetOutOfRange, ValueError, ImportError; during the read ReadFailed, BadValue.
         """
-        from klog.log.read.reader import LogReader
-
         core = self._core.now
         core.check_open()
         now = core.clock.wall_ms()
@@ -463,15 +463,13 @@ class Log:
         decode: Decode | None = None,
         on_bad: OnBad = "raise",
         dead_letter: DeadLetter | None = None,
-    ) -> LogTail:
+    ) -> tail.LogTail:
         """Records from start on, as they arrive, for `for` or `async for`. Ends after `timeout` seconds without any.
         decode, on_bad, dead_letter: of decoded(), as in read().
 
         Sleeps until a writer in this or another process appends. Raises OffsetOutOfRange if the next record was deleted
         or truncated before it was read.
         """
-        from klog.log.read.tail import LogTail
-
         core = self._core.now
         core.check_open()
         timeout = seconds("timeout", timeout)
@@ -479,7 +477,7 @@ class Log:
         first = resolve(core, start, core.log_start_offset, core.clock.wall_ms())
         core.check_held(first)
         decoding = optional_decoding(core.topic, decode, on_bad, dead_letter)
-        return LogTail(core, first, timeout, isolation, decoding)
+        return tail.LogTail(core, first, timeout, isolation, decoding)
 
     def chunks(
         self,
@@ -530,8 +528,6 @@ class Log:
 
         Whole batches: the last one may reach beyond stop. Raises OffsetOutOfRange, CorruptBatch.
         """
-        from klog.log.read.fetch_range import fetch_range
-
         core = self._core.now
         core.check_open()
         start, stop = whole_number("start", start), None if stop is None else whole_number("stop", stop)
@@ -605,8 +601,6 @@ class Log:
 
         klog/log/read/refresh.py states what a reader may rely on. A writable log is always up to date.
         """
-        from klog.log.read.refresh import refresh
-
         refresh(self._core)
 
     # ---- page cache, metrics, checks ---------------------------------------------------------------------------------
@@ -618,8 +612,6 @@ class Log:
         were in the page cache. page_cache: also PageCacheBytes, PageCacheDirtyBytes, PageCacheWritebackBytes and
         PageCacheEvictedBytes, which need system calls for each segment; see page_cache().
         """
-        from klog.log.read.gauges import metrics_of
-
         return metrics_of(self._core.now, flag("page_cache", page_cache))
 
     def warm_up(
@@ -653,8 +645,6 @@ class Log:
         cells: number of parts of each segment for which to return the cached share; 0: none. Raises PermissionError if
         the kernel does not report it: the user needs write permission on the files.
         """
-        from klog.log.read.gauges import page_cache_of
-
         core = self._core
         core.check_open()
         return page_cache_of(core, whole("cells", cells, 0, INT_MAX))
@@ -674,8 +664,6 @@ class Log:
         ax: where to draw, by default a new figure. Returns the axes. Shows the newest 1,000 segments, and reads at most
         64 MiB for the tombstones. Needs matplotlib: pip install 'klog[plot]'. Raises LogClosed, OSError.
         """
-        from klog.log.read.gauges import page_cache_of
-
         if ax is not None:
             having("ax", ax, ("bar", "set_title"), "a matplotlib.axes.Axes")
         core = self._core.now
@@ -742,9 +730,7 @@ class Log:
         offset = whole_number("offset", offset)
         if offset < 0:
             raise ValueError(f"offset={offset}: a log cannot end below 0")
-        from klog.log.write.truncate import truncate_to
-
-        return truncate_to(self._core, offset)
+        return truncate.truncate_to(self._core, offset)
 
     def truncate_fully_and_start_at(self, offset: int, log_start_offset: int | None = None) -> None:
         """Remove all records and continue at an offset, durably. Log start, log end and a managed high watermark are
@@ -756,9 +742,7 @@ class Log:
         start = offset if log_start_offset is None else whole_number("log_start_offset", log_start_offset)
         if not 0 <= start <= offset:
             raise ValueError(f"offset={offset}, log_start_offset={start}: 0 <= log_start_offset <= offset expected")
-        from klog.log.write.truncate import truncate_fully
-
-        truncate_fully(self._core, offset, start)
+        truncate.truncate_fully(self._core, offset, start)
 
     def maybe_increment_log_start_offset(self, offset: int, reason: str = "leader_offset_incremented") -> bool:
         """Raise the log start to offset. False if it is there already or above. The next retention deletes the files.
@@ -916,8 +900,6 @@ class Log:
         return repr(self._core)
 
     def _repr_html_(self) -> str:
-        from klog.log.read.preview import log_html
-
         return log_html(self._core)
 
     def __reduce__(self) -> Any:
@@ -932,6 +914,4 @@ class Log:
 def waiter_for(logs: Iterable[Log], directories: Iterable[str] = (), others: Iterable[Notifier] = ()) -> Waiter:
     """A Waiter that wakes when one of these logs changes, an entry of these directories, or what others notify of.
     Either all of the logs or none are read-only."""
-    from klog.log.read.tail import waiter_for
-
-    return waiter_for([log._core for log in logs], directories, others)
+    return tail.waiter_for([log._core for log in logs], directories, others)

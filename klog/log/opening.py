@@ -9,7 +9,7 @@ import os
 import warnings
 import weakref
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from klog.disk import Claim, Notifier, SendCounts, exists
 from klog.log.closing import abandon
@@ -20,6 +20,7 @@ from klog.log.options import Options
 from klog.log.read.aborted_transactions import AbortedFinder
 from klog.log.read.newest_before import NewestBefore
 from klog.log.read.read_policy import Reading
+from klog.log.read.refresh import Follower
 from klog.log.state import forks, high_watermark, high_watermark_rules
 from klog.log.state._counters import Counters
 from klog.log.state._log_core import LogCore
@@ -32,9 +33,6 @@ from klog.log.write.commit import commit_locked
 from klog.log.write.removal import unlink_later_locked
 from klog.segment import names
 from klog.values import replace
-
-if TYPE_CHECKING:
-    from klog.log.read.refresh import Follower
 
 
 class OpenLog(LogCore):
@@ -96,7 +94,7 @@ def open_log(directory: str, options: Options) -> LogCore:
             reading=Reading(),
             newest_before=NewestBefore(),
             aborted_finder=AbortedFinder(),
-            follower=_follower() if options.read_only else None,
+            follower=Follower() if options.read_only else None,
         )
         to_unlink = _load(log)
         forks.register(log)
@@ -111,12 +109,6 @@ def open_log(directory: str, options: Options) -> LogCore:
             claim.release()
         raise
     return log
-
-
-def _follower() -> Follower:
-    from klog.log.read.refresh import Follower
-
-    return Follower()
 
 
 def options_of_snapshot(log: LogCore) -> Options:

@@ -5,16 +5,20 @@ API: open_directory (klog.open), LogManager, NamedReader, partition_for; klog.ma
 once.
 """
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from klog import lazy
 from klog.manager.manager import LogManager, open_directory
+from klog.manager.partitioner import partition_for
 
 if TYPE_CHECKING:
     from klog.manager.named_reader import NamedReader
-    from klog.manager.partitioner import partition_for
 
 __all__ = ["LogManager", "NamedReader", "open_directory", "partition_for"]
-_PLACES = {"NamedReader": "named_reader", "partition_for": "partitioner"}
 
-__getattr__ = lazy.attributes(globals(), _PLACES)
+
+def __getattr__(name: str) -> Any:
+    if name != "NamedReader":
+        raise AttributeError(f"module 'klog.manager' has no attribute {name!r}")
+    from klog.manager.named_reader import NamedReader
+
+    return NamedReader

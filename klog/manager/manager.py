@@ -38,8 +38,10 @@ from klog.log.read import warm_ranges
 from klog.log.read.isolation import Isolation
 from klog.log.read.optional_decoding import optional_decoding
 from klog.log.read.positions import checked_position
+from klog.log.read.reader import LogReader, in_turn
 from klog.log.state import forks
 from klog.log.write.inputs import check_records
+from klog.manager import gauges
 from klog.manager.background import BackgroundTasks
 from klog.manager.broker_config import BrokerConfig
 from klog.manager.catalog import TopicCatalog
@@ -48,12 +50,14 @@ from klog.manager.commits import Commits
 from klog.manager.deletions import LogDeletions
 from klog.manager.directories import is_ordinary
 from klog.manager.directory_set import DirectorySet, Paths, as_paths
+from klog.manager.in_thread import in_thread
 from klog.manager.loading import Loading
 from klog.manager.moving import MoveProgress, Moves
 from klog.manager.open_state import OpenState
 from klog.manager.pool import run_all
 from klog.manager.readers import Readers
 from klog.manager.registry import LogRegistry
+from klog.manager.topic_append import append_to_topic
 from klog.manager.topic_life import PARTITIONS_MAX, TopicLife
 from klog.manager.topic_positions import TopicPosition, check_positions, of_partition
 from klog.manager.topic_source import MissingTopic
@@ -69,7 +73,6 @@ if TYPE_CHECKING:
     from klog.log.read.decoding import DeadLetter, OnBad
     from klog.log.read.latest import LatestByKey
     from klog.log.read.page_cache import LogPageCache
-    from klog.log.read.reader import LogReader
     from klog.log.write.shaping import ColumnNames, Shape, Unserialized
     from klog.manager.named_reader import NamedReader
     from klog.manager.topic_cursor import Missing
@@ -294,8 +297,6 @@ class LogManager:
         page_cache: also PageCacheBytes, PageCacheDirtyBytes and PageCacheWritebackBytes of each loaded log, which need
         system calls for each segment.
         """
-        from klog.manager import gauges
-
         return gauges.read(
             self._directories,
             self._registry,
@@ -348,8 +349,6 @@ class LogManager:
         topic, cells = None if topic is None else text("topic", topic), whole("cells", cells, 0, arguments.INT_MAX)
         if topic is not None:
             self._catalog.partitions(topic)
-        from klog.manager import gauges
-
         return gauges.page_cache(self._directories, self._files, topic, cells)
 
     # ---- topics ------------------------------------------------------------------------------------------------------
@@ -573,8 +572,6 @@ class LogManager:
 
         Raises UnknownTopicOrPartition, and the errors of Log.append, which number records as the caller gave them.
         """
-        from klog.manager.topic_append import append_to_topic
-
         logs, next_sticky = self._logs_to_append(topic, records)
         if shape:
             from klog.log.write.shaping import shaped
@@ -645,8 +642,6 @@ class LogManager:
         Over several partitions, Arrow also has the columns topic and partition, after the others, unless `columns`
         names the columns.
         """
-        from klog.log.read.reader import in_turn
-
         readers = [
             self.log(topic, number).read(of_partition(start, number), of_partition(stop, number), isolation=isolation)
             for number in self._positioned(topic, start, stop, partition)
@@ -872,8 +867,6 @@ class LogManager:
         return self
 
     async def __aexit__(self, *error: object) -> None:
-        from klog.manager.in_thread import in_thread
-
         await in_thread(self.close)  # the flushes may take long
 
     def __del__(self, _warn: Any = warnings.warn) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, get_args
 
 from klog.arguments import INT_MAX, chosen, optional_whole, text
 from klog.clock import Clock
-from klog.disk import Files
+from klog.disk import Files, Leases
 from klog.log.directory.reader_positions import PositionFile, reader_name, reader_names
 from klog.log.read.isolation import Isolation
 from klog.log.read.optional_decoding import optional_decoding
@@ -77,7 +77,6 @@ class Readers:
         dead_letter: DeadLetter | None,
     ) -> NamedReader:
         """Return a named reader; see LogManager.reader."""
-        from klog.disk import Leases
         from klog.manager.named_reader import NamedReader, ReaderOptions  # few programs need it at their start
         from klog.manager.reader_share import GroupShare, exclusive, lock_file_name
         from klog.manager.topic_cursor import Missing

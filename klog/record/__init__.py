@@ -18,15 +18,14 @@ Takes plain payloads and checksums from `codec`; gives `segment` and `log` batch
     Record, RecordBatch, TimestampType  types of input and output; Records: the types accepted as input
 """
 
-from typing import TYPE_CHECKING
-
-from klog import lazy
 from klog.record._batch import RecordBatch, decode, iter_records, pairs, validate
 from klog.record._builder import BatchBuilder, BatchGroup, Encoder, encode, join_groups
 from klog.record._columns import FIELDS, ORIGIN_FIELDS, ArrowStream, Columns, column_names, columns
 from klog.record._encoded import EncodedBatches
+from klog.record._latest import note_latest
 from klog.record._leader import ValidatedBatch, validate_append
 from klog.record._record import Record
+from klog.record._renumber import renumber
 from klog.record._rows import Rows, RowSource, is_arrow
 from klog.record._table import (
     BATCH_HEADER,
@@ -40,10 +39,6 @@ from klog.record.inputs import Records
 from klog.record.lists import Lists
 from klog.record.refusals import RecordError
 from klog.record.timestamps import TimestampType
-
-if TYPE_CHECKING:
-    from klog.record._latest import note_latest
-    from klog.record._renumber import renumber
 
 __all__ = [
     "BATCH_HEADER",
@@ -82,11 +77,7 @@ __all__ = [
     "validate",
     "validate_append",
 ]
-_PLACES = {"note_latest": "_latest", "renumber": "_renumber"}
 
 
 def __dir__() -> list[str]:
     return sorted(__all__)
-
-
-__getattr__ = lazy.attributes(globals(), _PLACES)

@@ -4,20 +4,11 @@ delivered in __share_group_state.
 ShareKind, ShareGroupConfig     the share groups of a broker, and their limits
 """
 
-from typing import TYPE_CHECKING
-
-from klog import lazy
 from klog.coordinator.share.config import ShareGroupConfig
-
-if TYPE_CHECKING:
-    from klog.coordinator.share.share_kind import ShareKind
+from klog.coordinator.share.share_kind import ShareKind
 
 __all__ = ["ShareGroupConfig", "ShareKind"]
-_PLACES = {"ShareKind": "share_kind"}
 
 
 def __dir__() -> list[str]:
     return sorted(__all__)
-
-
-__getattr__ = lazy.attributes(globals(), _PLACES)

@@ -4,20 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 
+from klog.log.read.reader import LogReader
 from klog.record import Lists, Record, Records, Rows, is_arrow
 
 
 def prepared(records: Records) -> tuple[Records, bool]:
     """The records for an encoder, and whether all are in memory, so that they are appended atomically."""
     whole = is_whole(records)
-    if whole:
-        return records, True
-    check_records(records)
-    from klog.log.read.reader import LogReader
-
+    if not whole:
+        check_records(records)
     if isinstance(records, LogReader):
         records = iter(records)  # in its Arrow form header keys are text
-    return records, False
+    return records, whole
 
 
 def check_records(records: object) -> None:
