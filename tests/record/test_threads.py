@@ -167,8 +167,8 @@ WITHOUT_THE_GIL: dict[str, Callable[[], Callable[[], object]]] = {
 
 @pytest.mark.parametrize("name", WITHOUT_THE_GIL)
 def test_other_threads_run_during_native_code(name: str) -> None:
-    """On a busy machine a call may end before the other thread wakes up, so there are a hundred calls."""
-    assert any(others_ran_during(WITHOUT_THE_GIL[name]()) for _ in range(100))
+    """On a busy machine a call may end before the other thread wakes up, so there are a thousand calls."""
+    assert any(others_ran_during(WITHOUT_THE_GIL[name]()) for _ in range(1000))
 
 
 def test_holding_the_gil_would_be_noticed() -> None:
