@@ -80,6 +80,10 @@ def copy_image(image: Path, to: Path) -> None:
     run("cp", "--sparse=always", str(image), str(to))
 
 
+class Unmountable(OSError):
+    """The kernel refuses to mount a file system."""
+
+
 class FileSystem:
     """One file system in the image file `image`, mounted at `place` between mount() and unmount().
 
@@ -97,7 +101,11 @@ class FileSystem:
         run(*self.kind.make, str(self.image))
 
     def mount(self) -> None:
-        run("mount", "-o", ",".join(filter(None, ("loop", self.kind.options))), str(self.image), str(self.place))
+        options = ",".join(filter(None, ("loop", self.kind.options)))
+        try:
+            run("mount", "-o", options, str(self.image), str(self.place))
+        except OSError as error:
+            raise Unmountable(str(error)) from None
         self._directory = os.open(self.place, os.O_RDONLY | os.O_DIRECTORY)
 
     def unmount(self) -> None:
