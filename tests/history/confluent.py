@@ -35,7 +35,6 @@ class Sender(Worker):
         self.partitions = partitions
         self.chance = random.Random(seed)
         self.idempotent = idempotent
-        self.undelivered = 0
         self.producer = Producer(
             _PATIENT
             | {
@@ -59,15 +58,22 @@ class Sender(Worker):
             self.history.fail(f"{self.name}: {left} records were not delivered")
 
 
-def send(producer: Any, worker: Sender | Copier, partition: Partition, what: str = "", **more: Any) -> None:
-    """Record the outcome when it is known."""
+def send(
+    producer: Any,
+    worker: Worker,
+    partition: Partition,
+    what: str = "",
+    undelivered: list[str] | None = None,
+    **more: Any,
+) -> None:
+    """Record the outcome when it is known. undelivered: gets the value if the delivery fails."""
     number, client = worker.history.number(), worker.name
     value = f"{client}-{number}{what}"
     began = now()
 
     def delivered(error: Any, message: Any) -> None:
-        if error is not None:
-            worker.undelivered += 1
+        if error is not None and undelivered is not None:
+            undelivered.append(value)
         worker.history.add(
             Send(client=client, began=began, ended=now(), partition=partition, value=value, number=number,
                  outcome="unknown" if error is not None else "ok",
@@ -246,7 +252,6 @@ class Copier(GroupConsumer):
         self.out = out
         self.producer: Any = None
         self._retired: list[Any] = []
-        self.undelivered = 0  # records of the present transaction
         self.must_rewind = False
 
     def step(self) -> None:
@@ -276,12 +281,7 @@ class Copier(GroupConsumer):
                 break
             batch.append(message)
         if batch:
-            self.undelivered = 0
             self._copy(batch)
-            if self.undelivered:
-                # After an abort librdkafka 2.16.0 gives the sequences of records whose response was lost to others: the
-                # broker takes these for the earlier ones. A new epoch tells them apart.
-                self._end_producer()
 
     def _rewind(self) -> None:
         """Read again from the committed offsets."""
@@ -315,9 +315,13 @@ class Copier(GroupConsumer):
         transaction = f"{self.name}/{self.history.number()}"
         self.producer.begin_transaction()
         offsets: dict[Partition, int] = defaultdict(int)
+        undelivered: list[str] = []
         for message in batch:
             source = f"<{message.partition()}/{message.offset()}"
-            send(self.producer, self, self.chance.choice(self.out), source, idempotent=True, transaction=transaction)
+            send(
+                self.producer, self, self.chance.choice(self.out), source, undelivered,
+                idempotent=True, transaction=transaction,
+            )  # fmt: skip
             key = message.topic(), message.partition()
             offsets[key] = max(offsets[key], message.offset() + 1)
         began = now()
@@ -338,7 +342,9 @@ class Copier(GroupConsumer):
                 with contextlib.suppress(KafkaException):
                     outcome = self._abort()
         finally:
-            if outcome == "unknown":
+            # After an abort librdkafka 2.16.0 gives the sequences of records whose response was lost to others: the broker
+            # takes these for the earlier ones. A new epoch tells them apart.
+            if outcome == "unknown" or undelivered:
                 self._end_producer()  # its deliveries are known before the transaction's end
             self.history.add(End(client=self.name, began=began, ended=now(), transaction=transaction, outcome=outcome))
         add_commits(self, offsets, began, dict.fromkeys(offsets, outcome))
