@@ -155,9 +155,8 @@ def _restart(log: LogCore, base_offset: int, end: int, start: int) -> None:
     # After a crash the log still begins at its log start: what is above it goes first, then the segments below it as
     # retention removes them, and a load that finds no record at all begins at the stored start.
     stored = min(start, log.log_start_offset)
-    first = log.segments[number_of(log.segments, stored)]
-    below = [segment for segment in log.segments if segment.base_offset < first.base_offset]
-    above = [segment for segment in log.segments if segment.base_offset > first.base_offset]
+    at = number_of(log.segments, stored)
+    below, first, above = log.segments[:at], log.segments[at], log.segments[at + 1 :]
     files = log.options.files
     _lower(log, min(base_offset, first.base_offset), stored)
     fresh = new_segment(inputs_of(log), base_offset, writable=True)
