@@ -52,13 +52,18 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
-@pytest.mark.timeout(300)  # a call that opens the FIFO and waits for its writer
-@pytest.mark.parametrize("name", NAMES)
-def test_no_verb_waits_for_the_writer_of_a_fifo(name: str, original: Path, tmp_path: Path) -> None:
+def with_fifo(original: Path, tmp_path: Path, name: str) -> Path:
     data = tmp_path / "data"
     shutil.copytree(original, data)
     (data / name).unlink(missing_ok=True)
     os.mkfifo(data / name)
+    return data
+
+
+@pytest.mark.timeout(300)  # a call that opens the FIFO and waits for its writer
+@pytest.mark.parametrize("name", NAMES)
+def test_no_verb_waits_for_the_writer_of_a_fifo(name: str, original: Path, tmp_path: Path) -> None:
+    data = with_fifo(original, tmp_path, name)
     places = {"DATA": data, "COPY": original, "NEW": tmp_path / "new"}
     for line in LINES:
         for word, path in places.items():
@@ -75,10 +80,7 @@ def test_no_verb_waits_for_the_writer_of_a_fifo(name: str, original: Path, tmp_p
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", NAMES)
 def test_no_call_waits_for_the_writer_of_a_fifo(name: str, original: Path, tmp_path: Path) -> None:
-    data = tmp_path / "data"
-    shutil.copytree(original, data)
-    (data / name).unlink(missing_ok=True)
-    os.mkfifo(data / name)
+    data = with_fifo(original, tmp_path, name)
     text = name
     try:
         _use(data)
