@@ -1,8 +1,8 @@
 # cython: auto_pickle=False
 """Messages to bytes: the source of csrc/wire.h that reads Python objects."""
 
-from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.buffer cimport PyBuffer_Release, PyObject_CheckBuffer
+from cpython.bytes cimport PyBytes_FromStringAndSize
 from cpython.exc cimport PyErr_Clear, PyErr_ExceptionMatches
 from cpython.mem cimport PyMem_Free, PyMem_Malloc, PyMem_Realloc
 from cpython.object cimport PyObject
@@ -176,17 +176,8 @@ cdef int blob(void *context, const kl_wire_field_t *field, const uint8_t **at, s
             if not isinstance(value, UUID):
                 raise wrong_type(here(e), value, "a uuid.UUID")
             value = value.bytes     # of a subclass maybe something else
-        if PyBytes_CheckExact(value):
-            at[0] = <const uint8_t *>PyBytes_AS_STRING(value)
-            length = PyBytes_GET_SIZE(value)
-        else:
-            try:
-                PyObject_GetBuffer(value, &e.held, PyBUF_SIMPLE)
-            except (TypeError, BufferError):
-                raise wrong_type(here(e), value, "a contiguous buffer") from None
-            e.is_held = True
-            at[0] = <const uint8_t *>e.held.buf
-            length = e.held.len
+        if not take_bytes(value, &e.held, &e.is_held, at, &length):
+            raise wrong_type(here(e), value, "a contiguous buffer")
     Py_INCREF(<PyObject *>value)
     e.kept = <PyObject *>value
     size[0] = <size_t>length

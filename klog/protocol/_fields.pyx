@@ -7,7 +7,7 @@ dict, and text that is not UTF-8 has backslash escapes. Ids are Kafka's 22 chara
 
 cimport cython
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
-from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_CheckExact, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
+from cpython.bytes cimport PyBytes_AS_STRING, PyBytes_FromStringAndSize, PyBytes_GET_SIZE
 from cpython.dict cimport PyDict_GetItemWithError, PyDict_Size
 from cpython.exc cimport PyErr_Clear, PyErr_ExceptionMatches
 from cpython.object cimport PyObject
@@ -16,7 +16,7 @@ from klog._c.wire cimport (
     KL_WIRE_ARRAY, KL_WIRE_BOOL, KL_WIRE_DEPTH, KL_WIRE_NULL, KL_WIRE_STRING, KL_WIRE_UUID, kl_wire_decode,
     kl_wire_encode, kl_wire_field_t, kl_wire_location_t, kl_wire_sink_t, kl_wire_source_t, kl_wire_struct_t,
 )
-from klog.protocol._encode cimport Output, finish, start
+from klog.protocol._encode cimport Output, finish, start, take_bytes
 from klog.protocol._program cimport Program, Programs, text_of
 from libc.stdint cimport INT32_MAX, int64_t, uint8_t, uint32_t
 from libc.string cimport memcpy
@@ -413,17 +413,8 @@ cdef int give_blob(void *context, const kl_wire_field_t *field, const uint8_t **
     else:
         if field.kind == KL_WIRE_UUID:
             value = id_bytes(e, value)
-        if PyBytes_CheckExact(value):
-            at[0] = <const uint8_t *>PyBytes_AS_STRING(value)
-            length = PyBytes_GET_SIZE(value)
-        else:
-            try:
-                PyObject_GetBuffer(value, &e.held, PyBUF_SIMPLE)
-            except (TypeError, BufferError):
-                raise wrong_type(here(e), value, "a contiguous buffer") from None
-            e.is_held = True
-            at[0] = <const uint8_t *>e.held.buf
-            length = e.held.len
+        if not take_bytes(value, &e.held, &e.is_held, at, &length):
+            raise wrong_type(here(e), value, "a contiguous buffer")
     Py_INCREF(<PyObject *>value)
     e.kept = <PyObject *>value
     size[0] = <size_t>length
