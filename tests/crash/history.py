@@ -91,8 +91,9 @@ def against(one: Outcome, view: View, least: int) -> str | None:
     """Describe how a log contradicts an outcome. None if it does not."""
     if not least <= view.end <= one.end:
         return f"ends at {view.end}, legal is {least} to {one.end}"
-    # A truncation that was stopped after the last record at or above the log start leaves an empty log there.
-    if view.end not in one.ends and view.end != one.end and not view.start == view.end == one.start:
+    # A truncation that was stopped after the last record at or above the log start leaves an empty log at the stored
+    # log start, which may be lower than the one in memory.
+    if view.end not in one.ends and view.end != one.end and not view.start == view.end <= one.start:
         return f"ends at {view.end}, inside a batch"
     if view.start > one.start:
         return f"begins at {view.start}, above {one.start}"
