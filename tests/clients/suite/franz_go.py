@@ -48,4 +48,6 @@ def outcomes(output: str) -> Outcomes:
     return found
 
 
-SUITE = Suite("franz-go", f"{MODULE} {VERSION}", _prepare, _run)
+# TestShareGroupETL closes seven members that have records which they did not read: in Kafka 4.3.1 each of these
+# deliveries counts, and a record that all of them had would be archived after the fifth.
+SUITE = Suite("franz-go", f"{MODULE} {VERSION}", _prepare, _run, {"group.share.delivery.count.limit": 10})
