@@ -965,6 +965,8 @@ def read_in_every_way(root: Path, _book: Book) -> None:
         with opened(root) as writer:
             writer.log("t").append([])
             log.refresh()
+            writer.log("t").roll()
+            log.refresh()  # compares the closed segments
         log.metrics(page_cache=True)
 
 
