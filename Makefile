@@ -15,9 +15,10 @@ ATHERIS := @$(PIP) --only-binary :all: atheris || echo 'atheris is not available
 PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 4
 # The deep tests wait a quarter of their time: for brokers, JVMs and timers. So two processes more than there are cores.
 TWO_MORE := -n $(shell expr $$(nproc) + 2)
+# Only `compiled` writes bytecode: a process that a test starts has the same system calls in each run.
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: help demo test test-hogs test-deep test-c check package wheel docs fuzz bench profile micro debug asan build clean format
+.PHONY: help compiled demo test test-hogs test-deep test-c check package wheel docs fuzz bench profile micro debug asan build clean format
 
 help:
 	@echo 'make demo       a tour on real flight data in about two minutes: import, crash, recovery, compaction, Spark'
@@ -64,19 +65,22 @@ $(VENV)/built: $(NATIVE) | $(VENV)/made
 	@$(BIN)/python -W ignore setup.py -q build_ext --inplace
 	@touch $@
 
+compiled: $(VENV)/made
+	@$(BIN)/python -m compileall -q klog pyspark_klog tests tools bench
+
 build: $(VENV)/built
 
 demo: $(VENV)/demo $(VENV)/built
 	@$(BIN)/klog demo
 
-test: $(VENV)/dev $(VENV)/built
+test: $(VENV)/dev $(VENV)/built compiled
 	$(PYTEST) -m 'not deep' $(OPTIONS)
 
 # Ten times, next to a busy process and a busy disk.
 test-hogs: $(VENV)/dev $(VENV)/built
 	tools/hogs.sh $(RUNS)
 
-test-deep: $(VENV)/dev $(VENV)/built test-c
+test-deep: $(VENV)/dev $(VENV)/built compiled test-c
 	tools/install_tools.sh
 	$(ATHERIS)
 	HYPOTHESIS_PROFILE=deep $(PYTEST) $(TWO_MORE) -m 'deep or hypothesis' --only-needs-skips $(OPTIONS)

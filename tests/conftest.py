@@ -10,6 +10,7 @@ that may take longest start first.
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import tempfile
@@ -80,6 +81,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadFileSche
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if hasattr(config, "workerinput"):
         items.sort(key=_longest_first)
+
+
+def pytest_collection_finish() -> None:
+    """Leave the collected tests out of garbage collections: a forked child would go through all of them, and copy them."""
+    gc.collect()
+    gc.freeze()
 
 
 def _longest_first(item: pytest.Item) -> tuple[float, bool]:
