@@ -139,7 +139,8 @@ class Takeover:
             self._found += [f"{where}: {problem}" for problem in problems]
             self.raw += len(found)
         self._as_left.clear()
-        shutil.rmtree(self._place)
+        # There is none without a state since the last question, and Kafka writes leader epochs after a load has returned.
+        shutil.rmtree(self._place, ignore_errors=True)
         assert not self._found, "\n".join(self._found)
 
 
