@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from klog.clock import Clock, ManualClock, SystemClock
 from klog.testing import TestBroker
 from tests.support.broker_process import BrokerProcess
 from tests.support.patience import PATIENCE
@@ -107,9 +108,14 @@ def lock_ms() -> int:
 
 
 @pytest.fixture
-def broker(lock_ms: int) -> Iterator[TestBroker]:
+def clock() -> Clock:
+    return SystemClock()
+
+
+@pytest.fixture
+def broker(lock_ms: int, clock: Clock) -> Iterator[TestBroker]:
     config = {"group.share.record.lock.duration.ms": lock_ms, "group.share.delivery.count.limit": 3}
-    with TestBroker(topics={"t": 1}, config=config) as found:
+    with TestBroker(topics={"t": 1}, config=config, clock=clock) as found:
         yield found
 
 
@@ -189,8 +195,9 @@ def test_accept_release_reject_and_renew(broker: TestBroker, start: Start) -> No
 
 @pytest.mark.java
 @pytest.mark.deep
+@pytest.mark.parametrize("clock", [ManualClock()])
 def test_a_record_that_no_member_acknowledges_is_delivered_again_until_it_is_archived(
-    broker: TestBroker, start: Start
+    broker: TestBroker, clock: ManualClock, start: Start
 ) -> None:
     from_the_beginning(broker.bootstrap_servers, "g")
     broker.topic("t").append([(None, b"poison")])
@@ -199,6 +206,8 @@ def test_a_record_that_no_member_acknowledges_is_delivered_again_until_it_is_arc
         assert offsets(member.poll()) == [(0, deliveries)]
         if deliveries == 2:
             member.kill()  # its connection is closed: the record is available at once
+        else:
+            clock.advance(LOCK_MS)
     broker.topic("t").append([(None, b"good")])
     assert offsets(start(broker.bootstrap_servers, "g").poll()) == [(1, 1)]
 
