@@ -157,7 +157,7 @@ class Calls:
         if unknown:
             raise ValueError(f"load with {', '.join(unknown)}: it takes {', '.join(sorted(_LOADING))}")
         found = self._broker.load(topic, _path(body), **{key: body[key] for key in body if key != "path"})
-        return {"records": len(found)}
+        return {"records": len(found.records())}
 
     def _topic(self, topic: str) -> str:
         if topic not in self._broker.logs.topics():

@@ -125,7 +125,7 @@ def test_an_error_of_one_partition_does_not_affect_the_others() -> None:
         found = produced(client, ("orders", 0), ("orders", 1), ("other", 0))
         assert found == {("orders", 0): NOT_LEADER, ("orders", 1): NOT_LEADER, ("other", 0): 0}
         assert [len(b.topic("orders").records(each)) for each in (0, 1)] == [1, 0]
-        assert len(b.topic("other")) == 2
+        assert len(b.topic("other").records()) == 2
         b.inject("create_topics", topic="bad", error="INVALID_TOPIC_EXCEPTION")
         Topic = messages.CreateTopics.Request.Topic
         made = client.call(
@@ -149,7 +149,7 @@ def test_without_a_response_a_fault_closes_the_connection() -> None:
             b.inject("produce", **arguments)  # type: ignore[arg-type]
             produced(client, ("orders", 0), ("other", 0), acks=0)
             assert client.is_closed()
-            assert len(b.topic("orders")) == expected
+            assert len(b.topic("orders").records()) == expected
 
 
 def test_metadata_keeps_its_brokers_and_has_the_error_in_its_topics() -> None:

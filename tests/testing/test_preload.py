@@ -33,7 +33,7 @@ def test_json_lines_csv_and_parquet(tmp_path: Path) -> None:
     (tmp_path / "orders.jsonl").write_text('{"id": "a", "sum": 1}\n{"id": "b", "sum": 2}\n')
     (tmp_path / "orders.csv").write_text("id,sum\nc,3\n")
     with TestBroker() as b:
-        assert len(b.load("orders", tmp_path / "orders.jsonl", key="id")) == 2
+        assert len(b.load("orders", tmp_path / "orders.jsonl", key="id").records()) == 2
         b.load("orders", str(tmp_path / "orders.csv"), key="id")
         assert [record.key for record in b.topic("orders").records()] == [b"a", b"b", b"c"]
         assert json.loads(b.topic("orders").values()[1] or b"") == {"id": "b", "sum": 2}
@@ -64,12 +64,12 @@ def test_a_copy_of_a_brokers_directory(tmp_path: Path) -> None:
     before = tree(tmp_path / "production")
     with TestBroker(copy_of=tmp_path / "production") as b:
         (topic,) = [name for name in b.logs.topics() if name == "flights"]
-        count = len(b.topic(topic))
+        count = len(b.topic(topic).records())
         assert count > 0
         with WireClient(b.bootstrap_servers) as client:
             assert produce(client, b"new", topic) == 0
         assert b.topic(topic).values()[-1] == b"new"
-        assert len(b.topic(topic)) == count + 1
+        assert len(b.topic(topic).records()) == count + 1
         copied = b.directory
     assert not os.path.exists(copied)
     assert tree(tmp_path / "production") == before

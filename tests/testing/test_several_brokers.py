@@ -349,7 +349,7 @@ def test_acks_of_all_replicas_need_enough_running_brokers(wanted: int) -> None:
         b.start_broker(2)
         b.start_broker(3)
         assert produced(first, 0, acks=-1) == 0
-        assert len(b.topic("orders")) == (4 if wanted == 2 else 3)
+        assert len(b.topic("orders").records()) == (4 if wanted == 2 else 3)
 
 
 def test_each_broker_has_the_same_configuration() -> None:

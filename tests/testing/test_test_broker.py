@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,8 +14,9 @@ import klog
 from klog.clock import ManualClock
 from klog.errors import KlogError
 from klog.protocol import ApiKey, ErrorCode, messages
-from klog.record import encode
+from klog.record import Record, encode
 from klog.testing import TestBroker
+from klog.testing.topic import TopicUnderTest
 from tests.support.patience import PATIENCE
 from tests.support.wire_client import WireClient
 
@@ -38,7 +40,7 @@ def test_topics_and_their_records() -> None:
         with WireClient(b.bootstrap_servers) as client:
             assert produce(client, b"first") == 0
         assert b.topic("orders").values() == [b"first"]
-        assert len(b.topic("nothing")) == 0
+        assert len(b.topic("nothing").records()) == 0
         assert "b'first'" in b.dump()
         directory = Path(b.directory)
         assert (directory / "orders-0" / "00000000000000000000.log").exists()
@@ -77,10 +79,18 @@ def test_a_partition_that_a_topic_does_not_have() -> None:
             b.wait_group_lag("g", "nothing", timeout=0)
 
 
-def test_records_are_iterated_and_read_at_every_isolation_level() -> None:
+def test_records_are_iterated_and_read_at_every_isolation_level(monkeypatch: pytest.MonkeyPatch) -> None:
+    reads, read = [], TopicUnderTest.records
+
+    def counted(topic: TopicUnderTest, *arguments: Any, **more: Any) -> list[Record]:
+        reads.append(topic.name)
+        return read(topic, *arguments, **more)
+
+    monkeypatch.setattr(TopicUnderTest, "records", counted)
     with TestBroker(topics=["orders"]) as b:
         b.topic("orders").append([(b"1", b"paid"), (b"2", b"open")])
-        assert [record.key for record in b.topic("orders")] == [b"1", b"2"]
+        assert [record.key for record in list(b.topic("orders"))] == [b"1", b"2"]
+        assert reads == ["orders"]
         assert b.topic("orders").values(isolation="read_uncommitted") == [b"paid", b"open"]
         with pytest.raises(ValueError, match="isolation='read_comitted'"):
             b.topic("orders").values(isolation="read_comitted")
