@@ -4,6 +4,8 @@ acks 0    no response; after an error the connection is closed, so that the clie
 acks 1    a response after the append
 acks -1   the same: a partition has one copy, so its high watermark follows the log end. Of several brokers in one
           process at least min.insync.replicas must run
+
+Of a partition that a request names twice the last entry counts, and has the only result, as in Kafka.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from klog.protocol import ApiKey, ErrorCode, messages
 from klog.record import unchecked_header
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from klog.broker.context import RequestContext
     from klog.broker.metadata import Placement
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
 _log = logger_of("broker")
 _ZSTD_VERSION = 7
 _TXN_V2_VERSION = 12
+_IDS_VERSION = 13
 _ACKS = (-1, 0, 1)
 _ZSTD = CODECS.index("zstd")
 _NONE = ErrorCode.NONE
@@ -62,12 +65,17 @@ class Produce:
         """Append, then respond."""
         throttle_ms = 0 if self._throttle is None else self._throttle(context, context.request_bytes)
         responses, failed, appended = [], False, []
-        refusal = self._refusal(context, request)
+        asked, is_transactional = _asked(request, with_ids=context.version >= _IDS_VERSION)
+        refusal, transactional_id = _NONE, request.transactional_id
+        if is_transactional and (
+            transactional_id is None or not context.authorized("WRITE", "TRANSACTIONAL_ID", transactional_id)
+        ):
+            refusal = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         is_valid = request.acks in _ACKS
         Response = messages.Produce.Response
-        for topic in request.topic_data:
+        for topic, partitions in asked:
             name, code = topic.name, refusal
-            if context.version >= 13:
+            if context.version >= _IDS_VERSION:
                 found = self._topics.name_of(topic.topic_id)
                 name = found or ""
                 if found is None and code is _NONE:
@@ -80,8 +88,11 @@ class Produce:
                 is_known = self._topics.partitions(name) is not None
                 code = ErrorCode.INVALID_REQUIRED_ACKS if is_known else ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
             done = []
-            for partition in topic.partition_data:
-                result = self._append(context, request, name, partition) if code is _NONE else _failed(partition, code)
+            for partition, header in partitions.values():
+                if code is _NONE:
+                    result = self._append(context, request, name, partition, header)
+                else:
+                    result = _failed(partition, code)
                 if result.error_code:
                     failed = True
                 else:
@@ -100,19 +111,13 @@ class Produce:
             self._purgatory.check(key)
         return None
 
-    def _refusal(self, context: RequestContext, request: Any) -> ErrorCode:
-        """Why all partitions are refused, or NONE."""
-        transactional_id = request.transactional_id
-        if transactional_id is not None and not context.authorized("WRITE", "TRANSACTIONAL_ID", transactional_id):
-            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
-        return _NONE
-
-    def _append(self, context: RequestContext, request: Any, topic: str, partition: Any) -> Any:
+    def _append(
+        self, context: RequestContext, request: Any, topic: str, partition: Any, header: UncheckedHeader | None
+    ) -> Any:
         records, index = partition.records, partition.index
         log = find_log(self._topics, topic, index)
         if isinstance(log, ErrorCode):
             return _failed(partition, log)
-        header = None if records is None else unchecked_header(records)
         if header is None:
             return _failed(partition, ErrorCode.INVALID_RECORD, "one record batch expected")
         if header.codec == _ZSTD and context.version < _ZSTD_VERSION:
@@ -147,8 +152,6 @@ class Produce:
         self, context: RequestContext, request: Any, topic: str, partition: int, header: UncheckedHeader
     ) -> ErrorCode:
         """May a transactional batch be appended? Kafka: KIP-890."""
-        if request.transactional_id is None:
-            return ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
         code = self._transactions.check(
             request.transactional_id,
             header.producer_id,
@@ -162,6 +165,20 @@ class Produce:
         from klog.coordinator.transactions import as_produce_error
 
         return as_produce_error(code, context.version)
+
+
+def _asked(request: Any, *, with_ids: bool) -> tuple[Iterable[tuple[Any, dict[int, Any]]], bool]:
+    """([(topic, {partition: (the entry for it, its header or None)})], is any batch transactional?)."""
+    found: dict[Any, tuple[Any, dict[int, Any]]] = {}
+    is_transactional = False
+    for topic in request.topic_data:
+        _, partitions = found.setdefault(topic.topic_id.int if with_ids else topic.name, (topic, {}))
+        for each in topic.partition_data:
+            header = None if each.records is None else unchecked_header(each.records)
+            partitions[each.index] = each, header
+            if header is not None and header.is_transactional:
+                is_transactional = True
+    return found.values(), is_transactional
 
 
 def _failed(partition: Any, code: ErrorCode, message: str | None = None, errors: Any = ()) -> Any:

@@ -75,7 +75,25 @@ def test_authorization_to_write_is_checked_before_acks(tmp_path: Path) -> None:
         assert produced(client, "mine", acks=2) is ErrorCode.INVALID_REQUIRED_ACKS
         assert produced(client, "absent", acks=2) is ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
         assert produced(client, "other", acks=2) is REFUSED
-        assert produced(client, "mine", transactional_id="x") is ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+
+
+def test_a_transactional_id_needs_authorization_if_any_batch_is_transactional(tmp_path: Path) -> None:
+    Request = messages.Produce.Request
+    plain = encode([(b"k", b"v", T)])
+    transactional = encode([(b"k", b"v", T)], producer_id=1, producer_epoch=0, base_sequence=0, is_transactional=True)
+    refused = ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED
+    with served(tmp_path, allow("TOPIC", "mine", "WRITE")) as (broker, client):
+        assert produced(client, "mine", transactional_id="x") is ErrorCode.NONE
+        asked = [
+            Request.Partition(index=number, records=records) for number, records in enumerate((plain, transactional))
+        ]
+        for transactional_id in ("x", None):
+            found = client.call(
+                ApiKey.PRODUCE, 9, acks=1, timeout_ms=1000, transactional_id=transactional_id,
+                topic_data=[Request.Topic(name="mine", partition_data=asked)],
+            )  # fmt: skip
+            assert [each.error_code for each in found.responses[0].partition_responses] == [refused, refused]
+        assert broker.logs.log("mine").log_end_offset == 1
 
 
 def test_authorization_is_checked_before_repetitions(tmp_path: Path) -> None:

@@ -120,6 +120,22 @@ def test_a_refused_batch_gets_its_error_code_and_is_not_appended(
     assert broker.logs.log("t").log_end_offset == 0
 
 
+@pytest.mark.parametrize("version", [12, 13])
+def test_the_last_entry_for_a_partition_counts(client: WireClient, broker: Broker, version: int) -> None:
+    Request = messages.Produce.Request
+    name, number = ("t", NO_ID) if version < 13 else ("", topic_id(broker))
+
+    def asked(*values: tuple[int, bytes]) -> Any:
+        partitions = [Request.Partition(index=index, records=encode([(None, value, T)])) for index, value in values]
+        return Request.Topic(name=name, topic_id=number, partition_data=partitions)
+
+    topics = [asked((0, b"1"), (1, b"2"), (0, b"3")), asked((0, b"4"))]
+    found = client.call(ApiKey.PRODUCE, version, acks=1, timeout_ms=1000, topic_data=topics)
+    results = [each for topic in found.responses for each in topic.partition_responses]
+    assert [(each.index, each.error_code, each.base_offset) for each in results] == [(0, 0, 0), (1, 0, 0)]
+    assert [record.value for index in (0, 1) for record in broker.logs.log("t", index).read()] == [b"4", b"2"]
+
+
 def test_unknown_partitions_are_distinguished_from_unknown_topics(client: WireClient, broker: Broker) -> None:
     records = encode([(b"k", b"v", T)])
     for version, topic, partition, code in (
