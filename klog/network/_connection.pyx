@@ -646,12 +646,15 @@ cdef class Request:
     def on_disconnect(self, callback):
         """Call callback() once, in the network thread, if the peer closes its side of the connection, or the connection
         is closed, before the request is completed: at once if that has happened. The peer may still read a response.
-        A later callback replaces an earlier one; None ends it. Any thread. TypeError if it is not a function."""
+        After the end of that thread, in the caller's. A later callback replaces an earlier one; None ends it. Any
+        thread. TypeError if it is not a function."""
         function("callback", callback)
-        if self.connection.thread.is_mine():
+        cdef NetworkThread thread = self.connection.thread
+        message = (WATCH_PEER, (self, callback))    # now: between the look at fd and post() nothing may release the GIL
+        if thread.is_mine() or thread.mailbox.fd < 0:
             self.connection.watch_peer(self, callback)
         else:
-            self.connection.thread.mailbox.post((WATCH_PEER, (self, callback)))
+            thread.mailbox.post(message)
 
     def failed(self, error):
         """Close the connection, because its handler raised this."""

@@ -314,6 +314,7 @@ cdef class Loop:
         cdef Connection connection
         for connection in list(self.connections.values()):
             connection.close("stop")
+        self.close()    # now: what is posted later is not received
         for message in self.thread.mailbox.receive():
             if type(message) is tuple and message[0] == CONNECTED:
                 sock, listener, peer, _, _ = message[1]
@@ -324,7 +325,6 @@ cdef class Loop:
         self.thread.unqueued.clear()
         self.thread.timers.clear()
         self.thread.touched.clear()
-        self.close()
         return 0
 
     def close(self):

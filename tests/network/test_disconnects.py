@@ -70,6 +70,16 @@ def test_a_peer_that_has_gone_before_is_reported_at_once() -> None:
     assert len(called.threads) == 1
 
 
+def test_after_the_stop_the_callback_is_called_at_once() -> None:
+    handler, called = Held(), Calls()
+    with serving(handler) as server, Client(server.port) as client:
+        client.send(b"1")
+        request = handler.take()
+        server.stop(0)
+        request.on_disconnect(called)
+        assert called.threads == [threading.current_thread().name]
+
+
 def test_a_request_that_is_complete_is_not_notified() -> None:
     handler, early, last = Held(), Calls(), Calls()
     with serving(handler) as server, Client(server.port) as client:
