@@ -6,7 +6,7 @@ from __future__ import annotations
 import os
 import time
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,8 @@ import pytest
 import klog
 from klog.broker import Broker
 from klog.clock import ManualClock
+from klog.coordinator.groups.table import AppendFailed, GroupTable
+from klog.coordinator.share.state_log import Shared, ShareStateLog
 from klog.protocol import ApiKey, ErrorCode, messages
 from tests.support.batches import batch, marker, transactional
 from tests.support.patience import PATIENCE, until
@@ -660,6 +662,47 @@ def test_offsets_are_altered_and_deleted_while_there_are_no_members(broker: Brok
     broker.kill()
     broker.start()
     assert start_and_lag(broker) == (2, 8)
+
+
+def test_offsets_that_cannot_be_altered_leave_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    alter = messages.AlterShareGroupOffsets.Request
+    snapshot = ShareStateLog.snapshot
+
+    def altered(broker: Broker, group: str, offset: int, numbers: Iterable[int]) -> Any:
+        asked = [alter.Partition(partition_index=each, start_offset=offset) for each in numbers]
+        topics = [alter.Topic(topic_name="t", partitions=asked)]
+        with WireClient(broker.bootstrap_servers) as client:
+            return client.call(ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0, group_id=group, topics=topics)
+
+    def codes(response: Any) -> dict[int, int]:
+        assert response.error_code == 0
+        return {each.partition_index: each.error_code for each in response.responses[0].partitions}
+
+    def starts(broker: Broker, group: str) -> dict[int, int]:
+        return {each.partition_index: each.start_offset for each in offsets(broker, group).topics[0].partitions}
+
+    def fail_to_write(log: ShareStateLog, shared: Shared, *more: Any) -> None:
+        if shared.key.partition % 2:
+            raise OSError("of the test")
+        snapshot(log, shared, *more)
+
+    def fail_to_append(*_: Any) -> int:
+        raise AppendFailed(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+    failed = ErrorCode.KAFKA_STORAGE_ERROR
+    with Broker(tmp_path / "data", listeners=["127.0.0.1:0"], config=CONFIG, clock=ManualClock()) as broker:
+        broker.topics.create("t", 6)
+        assert codes(altered(broker, "g", 1, range(4))) == dict.fromkeys(range(4), 0)
+        with monkeypatch.context() as patch:
+            patch.setattr(ShareStateLog, "snapshot", fail_to_write)
+            expected = {0: 0, 1: failed, 2: 0, 3: failed, 4: 0, 5: failed}
+            assert codes(altered(broker, "g", 2, range(6))) == codes(altered(broker, "new", 2, range(6))) == expected
+        assert starts(broker, "g") == {0: 2, 1: 1, 2: 2, 3: 1, 4: 2}
+        assert starts(broker, "new") == {0: 2, 2: 2, 4: 2}
+        with monkeypatch.context() as patch:
+            patch.setattr(GroupTable, "append", fail_to_append)
+            assert altered(broker, "new", 3, range(6)).error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+        assert starts(broker, "new") == {0: 2, 2: 2, 4: 2}
 
 
 def test_deleted_offsets_and_groups_are_not_restored(broker: Broker, clock: ManualClock) -> None:

@@ -13,12 +13,12 @@ from klog.coordinator.share.share_group import EPOCH, ShareGroup
 from klog.coordinator.share.state_log import ShareKey
 from klog.errors import KlogError
 from klog.protocol import ErrorCode, messages
+from klog.values import NamedTuple
 
 if TYPE_CHECKING:
     import uuid
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
-    from klog.coordinator.groups.consumer_records import Change
     from klog.coordinator.share.partitions import SharePartitions
     from klog.coordinator.share.share_groups import ShareGroups
     from klog.protocol.messages import AlterShareGroupOffsets, DeleteShareGroupOffsets, DescribeShareGroupOffsets
@@ -26,6 +26,15 @@ if TYPE_CHECKING:
 
 _NONE = ErrorCode.NONE
 _UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+
+
+class _Start(NamedTuple):
+    """A partition whose start offset is set. result: its part of the response."""
+
+    name: str
+    topic_id: uuid.UUID
+    offset: int
+    result: AlterShareGroupOffsets.Response.Partition
 
 
 class ShareOffsets:
@@ -145,8 +154,12 @@ class ShareOffsets:
     def _altered(
         self, context: Context, group: ShareGroup, request: AlterShareGroupOffsets.Request
     ) -> list[AlterShareGroupOffsets.Response.Topic]:
+        """An error of one partition leaves the others as they are. Raises AppendFailed; then nothing has changed: the
+        group's record is written before the partitions that it has begin anew."""
         Response = messages.AlterShareGroupOffsets.Response
-        topics, initialized, names = [], dict(group.initialized), {}
+        topics: list[AlterShareGroupOffsets.Response.Topic] = []
+        new: list[_Start] = []
+        known: list[_Start] = []
         for asked in {each.topic_name: each for each in request.topics}.values():
             name, topic_id = asked.topic_name, self._topics.topic_id(asked.topic_name)
             count = (self._topics.partitions(name) or 0) if topic_id is not None else 0
@@ -160,30 +173,54 @@ class ShareOffsets:
                     code = _UNKNOWN
                 elif each.start_offset < 0:
                     code = ErrorCode.INVALID_REQUEST
-                if code is _NONE and topic_id is not None:
-                    place = [(topic_id, each.partition_index)]
-                    self._partitions.initialize(group.group_id, group.epoch, place, each.start_offset)
-                    initialized[topic_id] = initialized.get(topic_id, frozenset()) | {each.partition_index}
-                    names[topic_id] = name
-                partitions.append(
-                    Response.Partition(
-                        partition_index=each.partition_index,
-                        error_code=code,
-                        error_message=code.name if code else None,
-                    )
+                result = Response.Partition(
+                    partition_index=each.partition_index,
+                    error_code=code,
+                    error_message=code.name if code else None,
                 )
+                partitions.append(result)
+                if code is _NONE and topic_id is not None:
+                    has_it = each.partition_index in group.initialized.get(topic_id, ())
+                    (known if has_it else new).append(_Start(name, topic_id, each.start_offset, result))
             topic = Response.Topic(topic_name=name, partitions=partitions)
             if topic_id is not None and allowed:
                 topic.topic_id = topic_id
             topics.append(topic)
-        changes: list[Change] = []
-        if group.epoch == 0 and names:
-            changes.append((EPOCH, {"group_id": group.group_id}, {"epoch": 1, "metadata_hash": 0}))
-        if initialized != group.initialized:
-            changes.append(group.state_change(initialized, names))
-        if changes:
-            self._groups.commit(group, changes)
+        begun = self._begun(group, new)
+        if begun:
+            self._join(group, begun)
+        self._begun(group, known)
         return topics
+
+    def _join(self, group: ShareGroup, begun: Sequence[_Start]) -> None:
+        """Write that the group has these partitions, too. Raises AppendFailed; then they have no state any more."""
+        initialized = dict(group.initialized)
+        for start in begun:
+            numbers = initialized.get(start.topic_id, frozenset())
+            initialized[start.topic_id] = numbers | {start.result.partition_index}
+        changes = [group.state_change(initialized, {start.topic_id: start.name for start in begun})]
+        if group.epoch == 0:
+            changes.insert(0, (EPOCH, {"group_id": group.group_id}, {"epoch": 1, "metadata_hash": 0}))
+        try:
+            self._groups.commit(group, changes)
+        except AppendFailed:
+            self._partitions.delete(
+                ShareKey(group.group_id, start.topic_id, start.result.partition_index) for start in begun
+            )
+            raise
+
+    def _begun(self, group: ShareGroup, starts: Iterable[_Start]) -> list[_Start]:
+        """Begin partitions; returns those that have begun. The results of the others get the error."""
+        begun = []
+        for start in starts:
+            place = [(start.topic_id, start.result.partition_index)]
+            try:
+                self._partitions.initialize(group.group_id, group.epoch, place, start.offset)
+            except Refused as refused:
+                start.result.error_code, start.result.error_message = refused.code, str(refused)
+            else:
+                begun.append(start)
+        return begun
 
     # ---- delete ----------------------------------------------------------------------------------------------------
 
