@@ -27,6 +27,8 @@ TLS = (
     "ssl.truststore.type",
     "ssl.client.auth",
 )
+# Properties of mechanisms that klog does not have. One that was left out would change how clients authenticate.
+_OF_OTHERS = {"sasl.kerberos.": "GSSAPI (Kerberos)", "sasl.oauthbearer.": "OAUTHBEARER"}
 _PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
 _LONG_MAX = 2**63 - 1
 _INT_MAX = 2**31 - 1
@@ -156,13 +158,25 @@ class SecurityConfig:
 
     @staticmethod
     def knows(name: str) -> bool:
-        """Is this a property that of() reads?"""
-        return name in _NUMBERS or name in _OTHERS or _listener_key(name) is not None
+        """Is this a property that of() reads, or refuses?"""
+        return (
+            name in _NUMBERS
+            or name in _OTHERS
+            or _listener_key(name) is not None
+            or _missing_mechanism(name) is not None
+        )
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> Self:
         """From the properties of a broker; those of other packages are left out. Raises InvalidConfig, without secrets
         in it."""
+        for name in values:
+            missing = _missing_mechanism(name)
+            if missing is not None:
+                raise InvalidConfig(
+                    f"{name}: klog does not have the SASL mechanism {missing}, only {', '.join(MECHANISMS)}: remove "
+                    f"the property, and choose one of these in {_ENABLED}"
+                )
         numbers = {
             key: _number(name, values.get(name, default), low, high)
             for name, (key, default, low, high, _) in _NUMBERS.items()
@@ -200,6 +214,14 @@ def _listener_key(name: str) -> tuple[str, str | None, str] | None:
                 if rest.endswith(f".{mechanism.lower()}"):
                     return rest[: -len(mechanism) - 1].upper(), mechanism.lower(), key
             return (rest.upper(), None, key) if rest and key != _JAAS else None
+    return None
+
+
+def _missing_mechanism(name: str) -> str | None:
+    """The mechanism that a property is for, if klog does not have it."""
+    for prefix, mechanism in _OF_OTHERS.items():
+        if name.startswith(prefix) or (name.startswith(_LISTENER) and f".{prefix}" in name):
+            return mechanism
     return None
 
 

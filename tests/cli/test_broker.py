@@ -108,6 +108,7 @@ def test_an_error_is_reported_as_by_every_verb(tmp_path: Path) -> None:
         "super.users=admin",
         "listener.name.plaintext.sasl.enabled.mechanisms=GSSAPI",
         "listener.name.other.ssl.client.auth=required",
+        "sasl.kerberos.service.name=kafka",
     ],
 )
 def test_the_security_that_a_file_configures_is_not_left_out(line: str, tmp_path: Path) -> None:

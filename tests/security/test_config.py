@@ -110,6 +110,22 @@ def test_an_invalid_value_is_an_error_with_its_name(name: str, value: str) -> No
         SecurityConfig.of({name: value})
 
 
+@pytest.mark.parametrize(
+    ("name", "mechanism"),
+    [
+        ("sasl.kerberos.service.name", "GSSAPI"),
+        ("listener.name.sasl_ssl.sasl.kerberos.kinit.cmd", "GSSAPI"),
+        ("listener.name.sasl_ssl.gssapi.sasl.kerberos.principal.to.local.rules", "GSSAPI"),
+        ("sasl.oauthbearer.jwks.endpoint.url", "OAUTHBEARER"),
+    ],
+)
+def test_a_property_of_a_mechanism_that_klog_lacks_is_an_error_with_those_that_it_has(
+    name: str, mechanism: str
+) -> None:
+    with pytest.raises(InvalidConfig, match=f"{name}: .* {mechanism}.*, only PLAIN, SCRAM-SHA-256, SCRAM-SHA-512"):
+        SecurityConfig.of({name: "x"})
+
+
 def test_which_properties_are_known() -> None:
     for name in (
         "listener.name.a.plain.sasl.jaas.config",
