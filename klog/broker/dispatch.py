@@ -145,9 +145,9 @@ class Dispatcher:
         context.network.measure(now, metrics.response_queue, metrics.response_send, metrics.total)
         if context.handled:  # it has waited since
             metrics.remote.note(now - context.handled)
-        if self._throttle is not None and context.began:
+        if self._throttle is not None and context.began and response is not None:  # as in Kafka not with acks=0
             throttle_ms = max(throttle_ms, self._throttle(context, (context.handled or now) - context.began))
-            if throttle_ms and response is not None and hasattr(response, "throttle_time_ms"):
+            if throttle_ms and hasattr(response, "throttle_time_ms"):
                 response.throttle_time_ms = throttle_ms
         metrics.requests += 1
         metrics.bytes_in += context.request_bytes

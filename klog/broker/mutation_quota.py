@@ -25,12 +25,16 @@ if TYPE_CHECKING:
 STRICT = {ApiKey.CREATE_TOPICS: 6, ApiKey.DELETE_TOPICS: 5, ApiKey.CREATE_PARTITIONS: 3}
 
 
-def limited(handle: Handler, protection: Protection, topics: Topics, api: ApiKey) -> Handler:
-    """The handler of an API, within the quota of its client."""
+def limited(
+    handle: Handler, protection: Protection, topics: Topics, api: ApiKey, default_partitions: Callable[[], int]
+) -> Handler:
+    """The handler of an API, within the quota of its client. default_partitions: of a new topic."""
 
     def handle_limited(context: RequestContext, request: Any) -> Message | None:
         strict = context.version >= STRICT[api]
-        waits_ms = protection.throttle_changed(context, _mutations(topics, api, request), strict=strict)
+        waits_ms = protection.throttle_changed(
+            context, _mutations(topics, api, request, default_partitions), strict=strict
+        )
         response: Any
         if waits_ms and strict:
             response = error_response(api, context.version, request, ErrorCode.THROTTLING_QUOTA_EXCEEDED)
@@ -45,10 +49,14 @@ def limited(handle: Handler, protection: Protection, topics: Topics, api: ApiKey
     return handle_limited
 
 
-def _mutations(topics: Topics, api: ApiKey, request: Any) -> int:
+def _mutations(topics: Topics, api: ApiKey, request: Any, default_partitions: Callable[[], int]) -> int:
     """The number of partitions that a request creates or deletes."""
     if api is ApiKey.CREATE_TOPICS:
-        return sum(max(each.num_partitions, len(each.assignments), 1) for each in request.topics)
+        return sum(
+            len(each.assignments)
+            or (default_partitions() if each.num_partitions == -1 else max(each.num_partitions, 1))
+            for each in request.topics
+        )
     if api is ApiKey.CREATE_PARTITIONS:
         return sum(max(0, each.count - (topics.partitions(each.name) or 0)) for each in request.topics)
     names = [*request.topic_names, *(each.name or topics.name_of(each.topic_id) or "" for each in request.topics)]

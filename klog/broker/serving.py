@@ -164,7 +164,9 @@ class Serving:
         ]
         handlers = _handlers(components if authentication is None else [*components, authentication])
         for api in STRICT:
-            handlers[api] = limited(handlers[api], self._protection, topics, api)
+            handlers[api] = limited(
+                handlers[api], self._protection, topics, api, lambda: self._logs.config.num_partitions
+            )
         handlers[ApiKey.TXN_OFFSET_COMMIT] = _held(check, handlers[ApiKey.TXN_OFFSET_COMMIT])
         return handlers | ApiVersions({*handlers, *LEADER_APIS}, _FEATURES, self._release).handlers()
 

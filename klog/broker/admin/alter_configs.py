@@ -179,12 +179,23 @@ class AlterConfigs:
         after = {**present, **values}
         after = {key: value for key, value in after.items() if value is not None}
         check_config(self._logs.config, after, info.config)
-        if name in INTERNAL_TOPICS and "compact" not in self._logs.config.topic_config(after)["cleanup.policy"]:
-            raise Refused(ErrorCode.INVALID_CONFIG, f"{name} is internal: its cleanup.policy must be compact")
+        if name in INTERNAL_TOPICS:
+            self._check_internal(name, after)
         # A key that no topic has any more can be deleted: a later version may have set it.
         known = {key: value for key, value in values.items() if key in TOPIC_KEYS}
         if known and not validate_only:
             self._topics.alter(name, known)
+
+    def _check_internal(self, name: str, own: Mapping[str, Any]) -> None:
+        """Raise Refused if an internal topic with these values of its own would lose what its coordinator needs."""
+        needed, config = self._topics.internal_settings(name)[1], self._logs.config.topic_config(own)
+        if ("compact" in config["cleanup.policy"]) != ("compact" in needed["cleanup.policy"]):
+            must = f"cleanup.policy must be {needed['cleanup.policy']}"
+        elif config["retention.ms"] != needed.get("retention.ms", config["retention.ms"]):
+            must = f"retention.ms must be {needed['retention.ms']}"
+        else:
+            return
+        raise Refused(ErrorCode.INVALID_CONFIG, f"{name} is internal: its {must}")
 
     # ---- broker ------------------------------------------------------------------------------------------------------
 

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from klog.broker.admin.failures import Refused, outcome, repeated
-from klog.broker.admin.topic_rules import check_replicas
+from klog.broker.admin.topic_rules import check_assignments
 from klog.coordinator.coordinator_log import INTERNAL_TOPICS
 from klog.manager.topic_life import PARTITIONS_MAX
 from klog.protocol import ApiKey, ErrorCode, messages
@@ -74,5 +74,4 @@ class CreatePartitions:
                 ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                 f"{topic.count - present} partitions are to be added, but {len(topic.assignments)} are assigned",
             )
-        for each in topic.assignments:
-            check_replicas(each.broker_ids, self._brokers)
+        check_assignments(topic.assignments, self._brokers)

@@ -6,7 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from klog.broker.admin.failures import Refused, outcome, repeated
-from klog.broker.admin.topic_rules import check_config, check_replicas
+from klog.broker.admin.topic_rules import check_assignments, check_config
 from klog.broker.metadata import CLUSTER
 from klog.config.values import format_value
 from klog.coordinator.coordinator_log import INTERNAL_TOPICS
@@ -138,8 +138,7 @@ class CreateTopics:
                     ErrorCode.INVALID_REPLICA_ASSIGNMENT,
                     "the assignments must name the partitions 0, 1, 2, ... once each",
                 )
-            for each in topic.assignments:
-                check_replicas(each.broker_ids, self._brokers)
+            check_assignments(topic.assignments, self._brokers)
             return len(numbers)
         if factor == _DEFAULT:
             factor = self._logs.config.default_replication_factor

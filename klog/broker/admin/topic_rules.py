@@ -13,7 +13,7 @@ from klog.config.table import SEGMENT_BYTES_KAFKA
 from klog.protocol import ErrorCode
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Mapping
+    from collections.abc import Collection, Iterable, Mapping
 
     from klog.config import ManagerConfig
 
@@ -29,6 +29,19 @@ def check_replicas(replicas: list[int], brokers: Collection[int]) -> None:
         raise Refused(
             ErrorCode.INVALID_REPLICA_ASSIGNMENT,
             f"the assignment {replicas} names brokers that do not exist: {unknown}",
+        )
+
+
+def check_assignments(assignments: Iterable[Any], brokers: Collection[int]) -> None:
+    """Raise Refused unless these can be the replicas of new partitions of a topic: as many for each of them."""
+    sizes = set()
+    for each in assignments:
+        check_replicas(each.broker_ids, brokers)
+        sizes.add(len(each.broker_ids))
+    if len(sizes) > 1:
+        raise Refused(
+            ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+            f"the assignments of some partitions name {min(sizes)} brokers, those of others {max(sizes)}",
         )
 
 

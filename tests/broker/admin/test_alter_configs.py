@@ -144,6 +144,22 @@ def test_an_internal_topic_stays_compacted(world: World) -> None:
     assert world.logs.topic_config(name).compacts
 
 
+def test_the_states_of_share_groups_are_neither_compacted_nor_deleted(world: World) -> None:
+    """Compaction would keep the last of several updates only."""
+    name = "__share_group_state"
+    world.topics.ensure_internal(name)
+    before = world.topics.get(name)
+    for bad in (
+        ("cleanup.policy", SET, "compact"),
+        ("cleanup.policy", APPEND, "compact"),
+        ("retention.ms", SET, "1000"),
+        ("retention.ms", DELETE, None),
+    ):
+        assert alter(world, TOPIC, name, bad) is ErrorCode.INVALID_CONFIG, bad
+    assert world.topics.get(name) == before
+    assert alter(world, TOPIC, name, ("segment.bytes", SET, str(1 << 20))) is ErrorCode.NONE
+
+
 def test_one_failing_resource_does_not_stop_the_others(world: World) -> None:
     world.topics.create("a", 1)
     op: Op = ("retention.ms", SET, "1")

@@ -133,6 +133,22 @@ def test_an_invalid_topic_is_refused_and_leaves_no_directory(
     assert [entry.name for entry in Path(world.logs.path).iterdir() if entry.is_dir()] == []
 
 
+def test_all_partitions_of_an_assignment_have_as_many_replicas(tmp_path: Path) -> None:
+    refused = ErrorCode.INVALID_REPLICA_ASSIGNMENT
+    with World(tmp_path, brokers=(NODE, NODE + 1)) as world:
+        for validate_only in (True, False):
+            (result,) = create(
+                world, assigned("a", {0: [NODE], 1: [NODE, NODE + 1]}), validate_only=validate_only
+            ).values()
+            assert result.error_code == refused
+            (result,) = create(world, assigned("a", {0: [NODE], 1: [NODE + 1]}), validate_only=validate_only).values()
+            assert (result.error_code, result.num_partitions) == (0, 2)
+        Asked = messages.CreatePartitions.Request
+        given = [Asked.Assignment(broker_ids=ids) for ids in ([NODE], [NODE, NODE + 1])]
+        response = world.send(ApiKey.CREATE_PARTITIONS, topics=[Asked.Topic(name="a", count=4, assignments=given)])
+        assert (response.results[0].error_code, world.topics.partitions("a")) == (refused, 2)
+
+
 def test_assignments_to_this_node_are_accepted(world: World) -> None:
     (result,) = create(world, assigned("a", {1: [NODE], 0: [NODE]})).values()
     assert (result.error_code, result.num_partitions, result.replication_factor) == (0, 2, 1)

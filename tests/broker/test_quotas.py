@@ -1,0 +1,64 @@
+"""Quotas of clients through connections: what a request counts."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from klog.broker import Broker
+from klog.clock import ManualClock
+from klog.protocol import ApiKey, messages
+from klog.record import encode
+from tests.support.patience import until
+from tests.support.wire_client import WireClient
+
+Topic = messages.CreateTopics.Request.Topic
+TOKENS = 11  # of a second each
+ASSIGNED = [messages.CreateTopics.Request.Assignment(partition_index=number, broker_ids=[1]) for number in range(30)]
+
+
+@pytest.mark.parametrize(
+    ("topic", "partitions"),
+    [
+        (Topic(name="t", num_partitions=20, replication_factor=1), 20),
+        (Topic(name="t", num_partitions=-1, replication_factor=1), 50),
+        (Topic(name="t", num_partitions=-1, replication_factor=-1, assignments=ASSIGNED), 30),
+    ],
+)
+def test_each_partition_of_a_new_topic_counts(tmp_path: Path, topic: Any, partitions: int) -> None:
+    Alter = messages.AlterClientQuotas.Request
+    quota = Alter.Entry(
+        entity=[Alter.Entity(entity_type="user", entity_name=None)],
+        ops=[Alter.Op(key="controller_mutation_rate", value=1.0)],
+    )
+    config = {"num.partitions": 50, "node.id": 1}
+    with (
+        Broker(tmp_path / "data", listeners=["127.0.0.1:0"], config=config, clock=ManualClock()) as broker,
+        WireClient(broker.bootstrap_servers) as client,
+    ):
+        assert client.call(ApiKey.ALTER_CLIENT_QUOTAS, 1, entries=[quota]).entries[0].error_code == 0
+        created = client.call(ApiKey.CREATE_TOPICS, 5, topics=[topic], timeout_ms=1000)
+    assert created.topics[0].error_code == 0
+    assert created.throttle_time_ms == (partitions - TOKENS) * 1000
+
+
+def test_requests_without_a_response_have_no_quota_of_time(tmp_path: Path) -> None:
+    Alter, Produce = messages.AlterClientQuotas.Request, messages.Produce.Request
+    quota = Alter.Entry(
+        entity=[Alter.Entity(entity_type="client-id", entity_name="slow")],
+        ops=[Alter.Op(key="request_percentage", value=1e-6)],
+    )
+    topic = Produce.Topic(name="t", partition_data=[Produce.Partition(index=0, records=encode([(None, b"v")]))])
+    with (
+        Broker(tmp_path / "data", listeners=["127.0.0.1:0"]) as broker,
+        WireClient(broker.bootstrap_servers) as admin,
+        WireClient(broker.bootstrap_servers, "slow") as client,
+    ):
+        broker.topics.create("t", 1)
+        assert admin.call(ApiKey.ALTER_CLIENT_QUOTAS, 1, entries=[quota]).entries[0].error_code == 0
+        for _ in range(5):
+            client.send(ApiKey.PRODUCE, 9, Produce(acks=0, timeout_ms=1000, topic_data=[topic]))
+        until(lambda: broker.logs.log("t").log_end_offset == 5)
+        assert broker.metrics()["RequestsThrottled"] == 0
