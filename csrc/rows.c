@@ -48,7 +48,7 @@ static int bind_time(const struct ArrowSchema *schema, kl_time_column_t *column,
         if (strcmp(schema->format, "n") == 0)
             return KL_OK;
         if (strcmp(schema->format, "l") == 0) {
-            column->kind = KL_TIME_MS;
+            column->kind = KL_TIME_INT64;
             return KL_OK;
         }
         for (int i = 0; i < 4; i++)
@@ -329,26 +329,28 @@ static uint8_t *headers_write(uint8_t *at, const kl_list_column_t *column, int64
 
 static inline int64_t divide_down(int64_t value, int64_t by) { return value / by - (value % by < 0); }
 
-/* Milliseconds of row i; returns 0 if they do not fit. */
-static inline int time_at(const kl_time_column_t *column, int64_t i, int64_t missing, int64_t *out) {
+/* Milliseconds of row i, or `missing`. KL_ROWS_DONE | KL_ROWS_OVERFLOW | KL_ROWS_EARLY, which an int64 never is. */
+static inline kl_rows_end_t time_at(const kl_time_column_t *column, int64_t i, int64_t missing, int64_t *out) {
     if (column->kind == KL_TIME_NULL || !kl_valid_at(column->valid, i)) {
         *out = missing;
-        return 1;
+        return KL_ROWS_DONE;
     }
     int64_t value = column->values[i];
     switch (column->kind) {
     case KL_TIME_S:
-        return !__builtin_mul_overflow(value, 1000, out);
+        if (__builtin_mul_overflow(value, 1000, out))
+            return KL_ROWS_OVERFLOW;
+        break;
     case KL_TIME_US:
         *out = divide_down(value, 1000);
-        return 1;
+        break;
     case KL_TIME_NS:
         *out = divide_down(value, 1000000);
-        return 1;
+        break;
     default:
         *out = value;
-        return 1;
     }
+    return value < 0 && column->kind != KL_TIME_INT64 ? KL_ROWS_EARLY : KL_ROWS_DONE;
 }
 
 kl_rows_end_t kl_rows_write(const kl_rows_t *rows, const kl_rows_rules_t *rules, int64_t *row, kl_batch_t *b,
@@ -368,10 +370,9 @@ kl_rows_end_t kl_rows_write(const kl_rows_t *rows, const kl_rows_rules_t *rules,
         if (present) {
             r.key = kl_bytes_at(&rows->key, i, &r.key_size);
             r.value = kl_bytes_at(&rows->value, i, &r.value_size);
-            if (!time_at(&rows->timestamp, i, timestamp, &timestamp)) {
-                end = KL_ROWS_OVERFLOW;
+            end = time_at(&rows->timestamp, i, timestamp, &timestamp);
+            if (end != KL_ROWS_DONE)
                 break;
-            }
         }
         if (rules->key_required && r.key_size < 0) {
             end = KL_ROWS_KEY;

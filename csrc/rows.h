@@ -1,7 +1,7 @@
 /* Rows of Arrow columns in any memory, written as records of a batch: encode.h with columns as its source.
  *
  *   key, value   binary, string, their large and view forms, fixed_size_binary, null
- *   timestamp    of any unit, or int64 of milliseconds; finer ones are rounded down
+ *   timestamp    of any unit, finer ones are rounded down; or int64 of milliseconds, with -1 for none
  *   headers      list, large list or map of a struct of key and value
  *
  * kl_rows_bind checks the types once per schema, and kl_rows_point sets the pointers once per array: after that a row
@@ -33,6 +33,7 @@ typedef enum {
     KL_TIME_MS,
     KL_TIME_US,
     KL_TIME_NS,
+    KL_TIME_INT64,
 } kl_time_kind_t;
 
 typedef enum {
@@ -103,9 +104,10 @@ typedef enum {
     KL_ROWS_SPACE,      /* the next row needs `more` bytes after size */
     KL_ROWS_SIZE,       /* the next row is larger than a batch may be: the batch would have `more` bytes */
     KL_ROWS_KEY,        /* the next row has no key, but a key is required */
-    KL_ROWS_NEGATIVE,   /* its timestamp is negative and not -1 */
+    KL_ROWS_NEGATIVE,   /* its timestamp is an int64 below -1 */
     KL_ROWS_TIMESTAMP,  /* its timestamp is out of range */
     KL_ROWS_OVERFLOW,   /* its timestamp does not fit into 64 bits of milliseconds */
+    KL_ROWS_EARLY,      /* its timestamp is a moment before 1970 */
     KL_ROWS_HEADER_KEY, /* one of its headers has no key */
 } kl_rows_end_t;
 

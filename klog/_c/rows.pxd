@@ -27,6 +27,7 @@ cdef extern from "rows.h" nogil:
         KL_ROWS_NEGATIVE
         KL_ROWS_TIMESTAMP
         KL_ROWS_OVERFLOW
+        KL_ROWS_EARLY
         KL_ROWS_HEADER_KEY
 
     ctypedef struct kl_rows_rules_t:

@@ -27,8 +27,9 @@ from klog._c.batch cimport (
 from klog._c.encode cimport kl_header_write, kl_record_body_size, kl_record_write
 from klog._c.pool cimport KL_POOL_BUFFER_MIN, kl_pool_give, kl_pool_t, kl_pool_take, kl_pool_take_largest
 from klog._c.rows cimport (
-    KL_ROWS_DONE, KL_ROWS_FULL, KL_ROWS_HEADER_KEY, KL_ROWS_KEY, KL_ROWS_NEGATIVE, KL_ROWS_OVERFLOW, KL_ROWS_SIZE,
-    KL_ROWS_SPACE, KL_ROWS_TIMESTAMP, kl_rows_at, kl_rows_bytes, kl_rows_end_t, kl_rows_out_t, kl_rows_write,
+    KL_ROWS_DONE, KL_ROWS_EARLY, KL_ROWS_FULL, KL_ROWS_HEADER_KEY, KL_ROWS_KEY, KL_ROWS_NEGATIVE, KL_ROWS_OVERFLOW,
+    KL_ROWS_SIZE, KL_ROWS_SPACE, KL_ROWS_TIMESTAMP, kl_rows_at, kl_rows_bytes, kl_rows_end_t, kl_rows_out_t,
+    kl_rows_write,
 )
 from klog._c.varint cimport KL_VARINT_MAX, kl_varlong_size
 from klog.record._arguments cimport flag_of, long_of, whole_of
@@ -499,6 +500,8 @@ cdef int refuse_row(kl_rows_end_t end, Rows rows, int64_t row, const kl_rows_rul
         refuse_timestamp(number, space.timestamp, rules.timestamp_min, rules.timestamp_max)
     if end == KL_ROWS_OVERFLOW:
         raise InvalidTimestamp(f"record {number}: the timestamp does not fit into 64 bits of milliseconds")
+    if end == KL_ROWS_EARLY:
+        raise InvalidTimestamp(f"record {number}: the timestamp is before 1970; use null for no timestamp")
     if end == KL_ROWS_HEADER_KEY:
         raise InvalidRecord(f"record {number}: a header has no key; an empty key is allowed")
     return refuse_size(number, space.more, rules.message_bytes_max)

@@ -103,11 +103,14 @@ def test_timestamps_at_the_edges() -> None:
         return [record.timestamp for record in iter_records(encode(given))]
 
     assert stamps([1, None, 0], pa.timestamp("s")) == [1000, -1, 0]
-    assert stamps([1999, 2000, -1, None], pa.timestamp("us")) == [1, 2, -1, -1]
+    assert stamps([1999, 2000, None], pa.timestamp("us")) == [1, 2, -1]
     assert stamps([2**63 - 1, 999_999], pa.timestamp("ns")) == [(2**63 - 1) // 10**6, 0]
     assert stamps([2**63 - 1, -1, 5], pa.int64()) == [2**63 - 1, -1, 5]
     with pytest.raises(InvalidTimestamp, match="record 1: timestamp -2 is negative"):
         stamps([5, -2], pa.int64())
+    for unit, value in (("s", -1), ("ms", -1), ("us", -1), ("us", -1000), ("ns", -1)):  # not int64: -1 is a moment
+        with pytest.raises(InvalidTimestamp, match="record 2: the timestamp is before 1970; use null"):
+            stamps([0, None, value], pa.timestamp(unit))
     with pytest.raises(InvalidTimestamp, match="record 1: the timestamp does not fit"):
         stamps([0, 2**62], pa.timestamp("s"))
 
