@@ -36,5 +36,5 @@ def write_first_dirty(log: LogCore, offset: int, rewritten: int) -> None:
 
 def _store(log: LogCore, offset: int) -> None:
     if log.directory.owner is not None:
-        log.directory.owner.store_start(log)
+        log.directory.owner.store_starts((log,))
     cleaner_offsets.write(log.options.files, os.path.dirname(log.path), (log.topic, log.partition), offset)

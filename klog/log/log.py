@@ -756,6 +756,9 @@ class Log:
     def delete_records(self, before: int) -> int:
         """Delete the records below an offset (-1: the high watermark) by raising the log start. Returns the log start.
 
+        It is stored when this returns: neither a kill nor a power cut brings the records back. Only if the disk is full
+        it is stored later. Kafka stores it once a minute.
+
         Raises PolicyViolation if cleanup.policy has no `delete`, OffsetOutOfRange beyond the high watermark.
         """
         return retention.delete_records(self._core, whole_number("before", before))
@@ -915,3 +918,13 @@ def waiter_for(logs: Iterable[Log], directories: Iterable[str] = (), others: Ite
     """A Waiter that wakes when one of these logs changes, an entry of these directories, or what others notify of.
     Either all of the logs or none are read-only."""
     return tail.waiter_for([log._core for log in logs], directories, others)
+
+
+def begin_deletion(log: Log, before: int) -> int:
+    """Log.delete_records without storing the log start: store_log_starts() follows."""
+    return retention.delete_records(log._core, before, store=False)
+
+
+def store_log_starts(logs: Iterable[Log]) -> None:
+    """End deletions that begin_deletion() has begun, with one write for each log.dir. Raises OSError."""
+    retention.store_starts([log._core for log in logs])

@@ -17,7 +17,7 @@ import os
 import stat
 import uuid
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
@@ -129,10 +129,11 @@ class _Owner:
                     self._set(name, key, bound)
         cleaner_offsets.lower(self._files, self._parent, key, recovery_point)
 
-    def store_start(self, log: LogCore) -> None:
-        """Store the log start durably."""
+    def store_starts(self, logs: Iterable[LogCore]) -> None:
+        """Store the log start durably. There is one log."""
         with directory_lock(self._parent):
-            self._set_start(log)
+            for log in logs:
+                self._set_start(log)
 
     def _set_start(self, log: LogCore) -> None:
         start = log.log_start_offset

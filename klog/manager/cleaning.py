@@ -176,7 +176,7 @@ def correct_checkpoints(files: Files, candidates: Iterable[Candidate]) -> None:
         for directory, offsets in wanted.items():
             try:
                 with directory.guarded():
-                    directory.store_starts(offsets)
+                    directory.store_starts([log._core for log in offsets])
                     cleaned = {(log.topic, log.partition): offset for log, offset in offsets.items()}
                     cleaner_offsets.update(files, directory.path, cleaned)
             except OSError as error:

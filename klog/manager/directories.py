@@ -4,7 +4,7 @@
   D2  a checkpoint never claims more than is on disk; before a log is truncated, its checkpoints are lowered
   D3  a directory that failed is not written again: no checkpoint, no marker, until it is opened again
 
-Call under the manager's lock, except what logs call: flushed(), lower(), store_start(), release(), failed().
+Call under the manager's lock, except what logs call: flushed(), lower(), store_starts(), release(), failed().
 Kafka: LogManager's maps of one directory, CleanShutdownFileHandler, OffsetCheckpointFile, MetaPropertiesEnsemble.
 """
 
@@ -208,12 +208,6 @@ class LogDirectory:
                 self._note_start(log)
             self._write(checkpoint.LOG_START, self.starts)
 
-    def store_starts(self, logs: Iterable[Log | LogCore]) -> None:
-        """Write the log starts now, if any of these logs starts inside its first segment."""
-        inside = list(filter(_starts_inside, logs))
-        if inside:
-            self.write_starts(inside)
-
     def _note_start(self, log: Log | LogCore) -> None:
         self.starts.pop((log.topic, log.partition), None)
         if _starts_inside(log):
@@ -331,9 +325,15 @@ class LogDirectory:
                     self._write(name, offsets)
         cleaner_offsets.lower(self._files, self.path, key, recovery_point)
 
-    def store_start(self, log: LogCore) -> None:
-        """Write a log's start now, if the name of its first segment does not state it."""
-        self.store_starts((log,))
+    def store_starts(self, logs: Iterable[LogCore]) -> None:
+        """Write the log starts now, if any of these logs starts inside its first segment. Ignores those that were
+        deleted or moved away meanwhile."""
+        with self._mutex:
+            inside = [log for log in logs if log.directory.owner is self and _starts_inside(log)]
+            for log in inside:
+                self._note_start(log)
+            if inside:
+                self._write(checkpoint.LOG_START, self.starts)
 
     def forget(self, log: LogCore) -> None:
         """Remove a deleted log from the checkpoints: a new log of its name begins at 0."""

@@ -69,14 +69,16 @@ class Batch:
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    """A legal state. batches: all batches that were appended, in order. The log begins at or below start. It ends at or
-    below end, and at or above acknowledged if the process died, or at or above durable if the power was cut."""
+    """A legal state. batches: all batches that were appended, in order. The log begins at or below start, and at or
+    above deleted, below which a call has deleted the records. It ends at or below end, and at or above acknowledged if
+    the process died, or at or above durable if the power was cut."""
 
     batches: tuple[Batch, ...] = ()
     start: int = 0
     end: int = 0
     acknowledged: int = 0
     durable: int = 0
+    deleted: int = 0
 
     @functools.cached_property
     def ends(self) -> frozenset[int]:
@@ -97,6 +99,8 @@ def against(one: Outcome, view: View, least: int) -> str | None:
         return f"ends at {view.end}, inside a batch"
     if view.start > one.start:
         return f"begins at {view.start}, above {one.start}"
+    if view.start < one.deleted:
+        return f"begins at {view.start}, below {one.deleted}, where records were deleted"
     rows = tuple(row for batch in one.between(view.start, view.end) for row in batch.rows if row[0] >= view.start)
     if view.rows != rows:
         return f"records: {_difference(view.rows, rows)}"
@@ -280,7 +284,7 @@ class History:
         one = next((one for one in self.legal if against(one, view, one.acknowledged) is None), None)
         assert one is not None, f"a new process finds [{view.start}, {view.end}): {self.done}"
         left = tuple(batch for batch in one.batches if batch.next <= view.end)
-        self.now = Outcome(left, max(one.start, view.start), view.end, view.end, view.end)
+        self.now = Outcome(left, max(one.start, view.start), view.end, view.end, view.end, one.deleted)
         self.legal = [self.now]
 
     def _check(self, log: klog.Log) -> None:
@@ -423,7 +427,8 @@ class History:
         offset = self.rng.choice(sorted({now.start, *(it for it in now.ends if now.start <= it <= now.end)}))
         if offset not in now.ends or offset < log.segments[0].base_offset:
             return
-        kept = dataclasses.replace(now, acknowledged=offset, durable=min(now.durable, offset))
+        deleted = min(now.deleted, offset)
+        kept = dataclasses.replace(now, acknowledged=offset, durable=min(now.durable, offset), deleted=deleted)
         self.legal = [kept]
         log.truncate_to(offset)
         left = tuple(it for it in now.batches if it.next <= offset)
@@ -433,17 +438,16 @@ class History:
     def restart_at(self, log: klog.Log) -> None:
         offset = self.now.end + self.rng.randrange(3)
         anew = Outcome((), offset, offset, offset, offset)
-        self.legal = [dataclasses.replace(self.now, acknowledged=0, durable=0), anew]
+        self.legal = [dataclasses.replace(self.now, acknowledged=0, durable=0, deleted=0), anew]
         log.truncate_fully_and_start_at(offset)
         self.now = anew
         self.legal = [anew]
 
     def delete_records(self, log: klog.Log) -> None:
         before = self.rng.randrange(self.now.start, self.now.end + 1)
-        after = dataclasses.replace(self.now, start=before)
-        self.legal = [after]
+        self.legal = [dataclasses.replace(self.now, start=before)]
         log.delete_records(before)
-        self.now = after
+        self._is(start=before, deleted=before)
 
     def retention(self, log: klog.Log) -> None:
         now = self.now

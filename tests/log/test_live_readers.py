@@ -225,7 +225,7 @@ def committed(log: Log) -> tuple[Any, ...]:
     found = (
         log.last_stable_offset,
         values(log, isolation="read_committed"),
-        log.fetch(0, isolation="read_committed").size,
+        log.fetch(log.log_start_offset, isolation="read_committed").size,
     )
     return *found, sorted(log.producers)
 

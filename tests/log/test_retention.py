@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import functools
+import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -210,6 +211,45 @@ def test_segments_of_deleted_records_are_deleted(tmp_path: Path, before: int, le
         assert len(log.segments) == left
         assert log.log_start_offset == (before if before >= 0 else 15)
         assert [offset for offset, *_ in rows(log)] == list(range(log.log_start_offset, 15))
+
+
+@pytest.mark.parametrize("managed", [True, False])
+def test_deleted_records_do_not_come_back_after_a_kill(tmp_path: Path, managed: bool) -> None:
+    """Kafka stores the log start once a minute. Here it is stored, and readers beside follow it, at once."""
+    live, killed = tmp_path / "live", tmp_path / "killed"
+    clock = ManualClock(NOW)
+    with contextlib.ExitStack() as stack:
+        if managed:
+            logs = stack.enter_context(klog.open(live, create=True, clock=clock))
+            logs.create_topic("t")
+            log = logs.log("t")
+        else:
+            live.mkdir()
+            log = stack.enter_context(klog.Log.open(live / "t-0", config=FIVE, clock=clock))
+        fill(log, 7)
+        follower = stack.enter_context(klog.Log.open(live / "t-0", read_only=True, clock=clock))
+        assert log.delete_records(3) == 3
+        assert [offset for offset, *_ in rows(follower)] == [3, 4, 5, 6]
+        shutil.copytree(live, killed)
+    with klog.Log.open(killed / "t-0", clock=clock) as log:
+        assert not log.recovery.clean_shutdown
+        assert (log.log_start_offset, [offset for offset, *_ in rows(log)]) == (3, [3, 4, 5, 6])
+
+
+def test_a_full_disk_does_not_keep_records_from_being_deleted(tmp_path: Path) -> None:
+    """Their segments can go then. The log start is stored when there is space."""
+    disk = FailingFiles(error=errno.ENOSPC)
+    log = klog.Log.open(tmp_path / "t-0", config=FIVE, files=disk, clock=ManualClock(NOW))
+    with contextlib.closing(log):
+        fill(log, 12)
+        log.flush()
+        disk.under = [str(tmp_path / "log-start-offset-checkpoint")]
+        assert log.delete_records(7) == 7
+        assert disk.failed == ["replace"] and log.offline is None
+        assert log.apply_retention() == 1
+        disk.under = []
+    with open_log(tmp_path) as log:
+        assert log.log_start_offset == 7
 
 
 def test_a_log_start_above_the_high_watermark_is_refused(tmp_path: Path) -> None:

@@ -27,7 +27,7 @@ from klog.errors import (
 )
 from klog.log.directory.checkpoint import encode_uuid
 from tests.support.abandon import abandon
-from tests.support.failing_files import FailingFiles
+from tests.support.failing_files import CountingFiles, FailingFiles
 from tests.support.logs import tree
 from tests.support.own_json import unchecked_in
 
@@ -554,18 +554,6 @@ def test_other_entries_of_a_directory(tmp_path: Path, caplog: pytest.LogCaptureF
         assert what in caplog.text
     assert "index-cache" not in caplog.text
     assert {name: data for name, data in tree(tmp_path).items() if "/" in name} == before
-
-
-class CountingFiles(FailingFiles):
-    """Counts how often each file was replaced."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.replaced: dict[str, int] = {}
-
-    def replace(self, path: str, data: bytes, *, private: bool = False) -> None:
-        self.replaced[os.path.basename(path)] = self.replaced.get(os.path.basename(path), 0) + 1
-        super().replace(path, data, private=private)
 
 
 def test_many_logs_are_flushed_stopped_and_deleted_with_one_checkpoint(tmp_path: Path) -> None:

@@ -125,3 +125,15 @@ class FailingFiles(RealFiles):
     def fsync_dir(self, path: str) -> None:
         self.check("fsync_dir", path)
         super().fsync_dir(path)
+
+
+class CountingFiles(FailingFiles):
+    """Counts how often each file was replaced."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.replaced: dict[str, int] = {}
+
+    def replace(self, path: str, data: bytes, *, private: bool = False) -> None:
+        self.replaced[os.path.basename(path)] = self.replaced.get(os.path.basename(path), 0) + 1
+        super().replace(path, data, private=private)

@@ -22,11 +22,13 @@ from __future__ import annotations
 
 import collections
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 
 from klog.clock import let_others_in
 from klog.errors import ConfigUnknown, KlogError, OffsetOutOfRange, PolicyViolation
 from klog.log.state._log_core import LogCore
+from klog.log.state.partition_dir import Owner
 from klog.log.write.failures import guard, guard_sync, guard_undoable, uninterrupted
 from klog.log.write.flush import flush_locked, sync_directory
 from klog.log.write.removal import load_aborted, mark_for_deletion_locked, unlink_later_locked
@@ -260,10 +262,15 @@ def increment_log_start(log: LogCore, offset: int, reason: str) -> bool:
     return moved
 
 
-def delete_records(log: LogCore, before: int) -> int:
-    """Raise the log start to `before` (-1: the high watermark) by request of a user. Returns the new log start."""
+def delete_records(log: LogCore, before: int, *, store: bool = True) -> int:
+    """Raise the log start to `before` (-1: the high watermark) by request of a user. Returns the new log start.
+
+    store: False if store_starts() follows.
+    """
     with log.lock:
         log.check_idle("a deletion")
+        if log.directory.owner is not None:
+            log.directory.owner.check("a deletion")  # before anything has changed
         if "delete" not in log.config.cleanup_policy:
             raise PolicyViolation(
                 f"{log.name} has cleanup.policy={','.join(log.config.cleanup_policy)}, without delete: set "
@@ -274,6 +281,8 @@ def delete_records(log: LogCore, before: int) -> int:
         if offset < 0:
             raise OffsetOutOfRange(offset, log.log_start_offset, bound, f"{log.name} below its high watermark")
         increment_log_start_locked(log, offset, "record_deletion")
+        if store:
+            store_starts((log,))
         start: int = log.log_start_offset
     log.options.scheduler.run_due()
     return start
@@ -293,18 +302,27 @@ def increment_log_start_locked(log: LogCore, offset: int, reason: str) -> bool:
     log.start_at(offset)
     log.epochs.truncate_from_start(offset)
     log.producers.on_log_start_offset_incremented(offset)
-    _write_epochs_locked(log)
+    _write_if_space(log, "epochs", log.epochs.flush)  # a load drops what lies below the log start
     return True
 
 
-def _write_epochs_locked(log: LogCore) -> None:
-    """Write the leader epochs after a move of the log start.
+def store_starts(logs: Iterable[LogCore]) -> None:
+    """Store the log starts that delete_records has raised, so that no crash brings the deleted records back. One write
+    for each log.dir."""
+    owners: dict[Owner, list[LogCore]] = {}
+    for log in logs:
+        if log.directory.owner is not None:
+            owners.setdefault(log.directory.owner, []).append(log)
+    for owner, some in owners.items():
+        _write_if_space(some[0], "log_starts", partial(owner.store_starts, some))
 
-    Without disk space the file stays as it is: retention makes space, and a load drops what lies below the log start.
-    """
+
+def _write_if_space(log: LogCore, what: str, write: Callable[[], object]) -> None:
+    """Write a file after a move of the log start. Without disk space it stays as it is, and is written later: retention
+    makes space."""
     try:
-        guard_undoable(log, log.epochs.flush)
+        guard_undoable(log, write)
     except OSError as error:
         if log.health.offline is not None:
             raise
-        _log.warning("event=epochs_not_written log=%s reason=%s", log.name, error)
+        _log.warning("event=%s_not_written log=%s reason=%s", what, log.name, error)

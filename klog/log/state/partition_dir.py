@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Protocol
 
 from klog.disk import Claim
@@ -25,8 +25,8 @@ class Owner(Protocol):
     def lower(self, log: LogCore, recovery_point: int, log_start_offset: int) -> None:
         """Lower the checkpoints of a log that is about to be truncated."""
 
-    def store_start(self, log: LogCore) -> None:
-        """Store the log start durably now, instead of later. Raises OSError."""
+    def store_starts(self, logs: Iterable[LogCore]) -> None:
+        """Store the log starts of its logs durably now, instead of later. Raises OSError."""
 
     def lower_positions(self, log: LogCore, log_end: int) -> None:
         """Lower the positions of named readers to the end of a log that is about to be, or was, shortened. Raises

@@ -16,6 +16,7 @@ from klog import record
 from klog.progress import Event
 from klog.protocol import ApiKey, ErrorCode, messages
 from tests.broker.admin.world import CODES, World
+from tests.support.failing_files import CountingFiles, FailingFiles
 from tests.support.patience import PATIENCE
 
 
@@ -67,6 +68,36 @@ def test_records_that_cannot_be_deleted(world: World) -> None:
     denied = (-1, ErrorCode.TOPIC_AUTHORIZATION_FAILED)
     assert delete(world, ("a", 0, 1), ("x", 0, 1)) == [denied, denied]
     assert world.logs.log("a", 0).log_start_offset == 0
+
+
+def test_log_starts_are_stored_once_before_the_response(tmp_path: Path) -> None:
+    """One write of the checkpoint for each log.dir, whatever the number of partitions."""
+    files, checkpoint = CountingFiles(), "log-start-offset-checkpoint"
+    with World(tmp_path / "one", files=files) as world:
+        world.topics.create("many", 20)
+        for number in range(20):
+            world.logs.log("many", number).append([(b"k", b"v")] * 10)
+        files.replaced.clear()
+        asked = [("many", number, 4) for number in range(20)]
+        assert delete(world, *asked) == [(4, ErrorCode.NONE)] * 20
+        assert files.replaced[checkpoint] == 1
+        lines = (tmp_path / "one" / checkpoint).read_text().splitlines()
+        assert sorted(lines[2:]) == sorted(f"many {number} 4" for number in range(20))
+        assert delete(world, *asked) == [(4, ErrorCode.NONE)] * 20
+        assert files.replaced[checkpoint] == 1, "nothing has changed"
+
+
+def test_a_disk_that_does_not_store_log_starts(tmp_path: Path) -> None:
+    files = FailingFiles()
+    with World(tmp_path / "one", files=files) as world:
+        filled(world, "a")
+        files.under = [str(tmp_path / "one" / "log-start-offset-checkpoint")]
+        assert delete(world, ("a", 0, 4), ("x", 0, 0)) == [
+            (-1, ErrorCode.KAFKA_STORAGE_ERROR),
+            (-1, ErrorCode.UNKNOWN_TOPIC_OR_PARTITION),
+        ]
+        with pytest.raises(OSError, match="log-start-offset-checkpoint"):
+            world.logs.close()
 
 
 # ---- log directories -------------------------------------------------------------------------------------------------

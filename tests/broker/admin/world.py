@@ -12,6 +12,7 @@ from klog.broker.admin import AdminApis
 from klog.broker.catalog import TopicCatalogView
 from klog.broker.metadata import Node
 from klog.clock import ManualClock
+from klog.disk import Files
 from klog.protocol import ApiKey, ErrorCode, Message, decode, encode, messages
 
 NOW = 1_700_000_000_000
@@ -49,12 +50,13 @@ class World:
         *paths: Path,
         config: Mapping[str, Any] | None = None,
         given: Mapping[str, Any] | None = None,
+        files: Files | None = None,
         **options: Any,
     ) -> None:
         """config: configuration of the directories. given: further properties of the broker, which the LogManager does not
         get."""
         self.clock = ManualClock(NOW)
-        self.logs = klog.open(list(paths), create=True, config=config, clock=self.clock)
+        self.logs = klog.open(list(paths), create=True, config=config, clock=self.clock, files=files)
         self.topics = TopicCatalogView(self.logs, given)
         self.admin = AdminApis(
             self.logs,
