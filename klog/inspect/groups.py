@@ -255,8 +255,8 @@ def _readers(path: str, ends: Ends) -> list[Entry]:
         except CorruptData as error:
             found.append({"reader": name, "problem": str(error)})
             continue
-        for topic, (_, positions) in sorted(topics.items()):
-            for number, offset in sorted(positions.items()):
+        for topic, committed in sorted(topics.items()):
+            for number, offset in sorted(committed.positions.items()):
                 end = ends.get((topic, number))
                 lag = None if end is None else max(0, end - offset)
                 found.append(

@@ -140,9 +140,10 @@ class _Owner:
         inside = start > log.segments[0].base_offset  # else the name of the first segment states it
         self._set(checkpoint.LOG_START, (log.topic, log.partition), start if inside else None)
 
-    def lower_positions(self, log: LogCore, log_end: int) -> None:
+    def lower_positions(self, log: LogCore, log_end: int, truncated: bool = False) -> None:
         """Lower the positions of named readers of a log that was shortened, or is about to be."""
-        lower_positions(self._parent, reader_names(self._parent), log.topic, log.partition, log_end, self._files)
+        readers = reader_names(self._parent)
+        lower_positions(self._parent, readers, log.topic, log.partition, log_end, self._files, truncated=truncated)
 
     def remove_checkpoints(self, key: checkpoint.Partition) -> None:
         """Remove the checkpoints of a deleted log: a new one of its name begins at 0."""

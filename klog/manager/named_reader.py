@@ -3,6 +3,8 @@
 R1  at least once: a record is committed only after it was returned, and by commit_every only when the next one is
     asked for. After a crash the records since the last commit are read again
 R2  one reader at a time reads a partition under one name (reader_share.py)
+R3  a reader follows a truncation of a partition that it has committed, also by another process: at its next iteration
+    or commit it goes back to the log end that is left (N5 of reader_positions.py)
 """
 
 from __future__ import annotations
@@ -131,7 +133,15 @@ class NamedReader(tables.Tabular):
             partitions = sorted(self._share.held)
         logs = self._source.logs(partitions)
         self._place(logs)
+        self._follow(self._file.take_truncations(self.topic, self._topic_id, self._cursor.position))
         return logs
+
+    def _follow(self, ends: Mapping[int, int]) -> None:
+        """Go back to where truncations have ended logs (R3)."""
+        self._cursor.lower(ends)
+        for partition, end in ends.items():
+            if partition in self._committed:
+                self._committed[partition] = min(self._committed[partition], end)
 
     def _begin_group(self, partitions: Sequence[int]) -> None:
         """Commit where a new group begins, so that each member, now or after a crash, begins there."""
@@ -236,7 +246,8 @@ class NamedReader(tables.Tabular):
 
     def seek(self, position: TopicPosition, partition: int | None = None) -> None:
         """Go on from an offset, "earliest", "latest" or a time, in one partition or in all that it reads; or from a
-        position for each partition that {partition: position} names.
+        position for each partition that {partition: position} names. An iteration of a partition whose position moves
+        ends.
 
         Raises OffsetOutOfRange, and no position has moved then; ValueError; UnknownTopicOrPartition for a partition
         that it does not read.
@@ -269,7 +280,7 @@ class NamedReader(tables.Tabular):
         self._uncommitted = 0
         if not self._cursor.position:  # the topic is not there yet, or the group has more members than partitions
             return
-        self._file.commit(self.topic, TopicPositions(self._topic_id, self._cursor.position))
+        self._follow(self._file.commit(self.topic, TopicPositions(self._topic_id, self._cursor.position)))
         self._committed.update(self._cursor.settle())
         if self._share is not None:
             partitions = self._source.partitions()

@@ -163,7 +163,7 @@ class LogRegistry:
         belong_to(log._core, directory, directory.flushed)
         return log
 
-    def _lower_positions(self, directory: LogDirectory, log: LogCore, log_end: int) -> None:
+    def _lower_positions(self, directory: LogDirectory, log: LogCore, log_end: int, truncated: bool = False) -> None:
         """Lower the positions of named readers, which are in the first log.dir. If that one has failed, the logs of the
         others are opened, and truncated, all the same."""
         first = next(iter(self._directories))
@@ -171,7 +171,8 @@ class LogRegistry:
             known = self._readers
             if known is None or (log.topic, log.partition) not in self._pending:  # not a load: newer readers count, too
                 known = self._readers = reader_names(first.path)
-            lower_positions(first.path, known, log.topic, log.partition, log_end, log.options.files)
+            files = log.options.files
+            lower_positions(first.path, known, log.topic, log.partition, log_end, files, truncated=truncated)
         except OSError as error:
             if directory is first:
                 raise

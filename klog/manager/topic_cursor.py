@@ -1,12 +1,12 @@
 """TopicCursor: a position in each of several partitions, and the records from there on.
 
 C1  a record moves the position when it is returned to the caller, not when it is read
-C2  a partition without a position is not read: removing the position ends an iteration of it
+C2  a partition without a position is not read: removing or moving the position ends an iteration of it
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Literal, TypeVar
@@ -52,6 +52,17 @@ class TopicCursor:
             self.position.pop(partition, None)
             self.settled.pop(partition, None)
 
+    def lower(self, ends: Mapping[int, int]) -> None:
+        """Go back to where truncations have ended logs, {partition: log end}: what is appended there was not read."""
+        for number, end in ends.items():
+            position = self.position.get(number)
+            if position is not None and position > end:
+                self.position[number] = end
+                self.settled[number] = min(self.settled[number], end)
+                _log.warning(
+                    "event=truncated reader=%s partition=%d position=%d now=%d", self._name, number, position, end
+                )
+
     def settle(self) -> dict[int, int]:
         """Note that all positions were committed; return them."""
         self.settled = dict(self.position)
@@ -90,10 +101,9 @@ class TopicCursor:
 
     def _passed(self, partition: int, stop: int) -> None:
         """Go past control records, and offsets that were compacted away, up to the end of a range."""
-        if partition in self.position:
-            if self.is_settled(partition):
-                self.settled[partition] = stop
-            self.position[partition] = stop
+        if self.is_settled(partition):
+            self.settled[partition] = stop
+        self.position[partition] = stop
 
     def records(self, logs: Iterable[Log]) -> Iterator[Record]:
         """The records of these logs up to their current ends, partition after partition."""
@@ -123,34 +133,42 @@ class TopicCursor:
         position = self.position
         for log, reader, stop in self._ranges(logs):
             number = log.partition
+            at = position[number]
             for item in read(log, reader):
-                if number not in position:
+                if position.get(number) != at:
                     break
-                position[number] = item.offset + 1
+                at = position[number] = item.offset + 1
                 yield item
-            self._passed(number, stop)
+            if position.get(number) == at:
+                self._passed(number, stop)
 
     async def _items_async(
         self, logs: Iterable[Log], read: Callable[[Log, LogReader], Iterator[T]]
     ) -> AsyncIterator[T]:
+        position = self.position
         for log, reader, stop in self._ranges(logs):
+            number = log.partition
+            at = position[number]
             async for item in _in_threads(read(log, reader)):
-                if log.partition not in self.position:
+                if position.get(number) != at:
                     break
-                self.position[log.partition] = item.offset + 1
+                at = position[number] = item.offset + 1
                 yield item
-            self._passed(log.partition, stop)
+            if position.get(number) == at:
+                self._passed(number, stop)
 
     def columns(self, logs: Iterable[Log], fields: Sequence[str] | None) -> Iterator[tuple[int, Columns]]:
         """The same as Arrow arrays, none of them empty, each with its partition."""
         for log, reader, stop in self._ranges(logs):
             number = log.partition
+            at = self.position[number]
             for chunk, columns in reader.columns_of_chunks(fields):
-                if number not in self.position:
+                if self.position.get(number) != at:
                     break
-                self.position[number] = chunk.stop
+                at = self.position[number] = chunk.stop
                 yield number, columns
-            self._passed(number, stop)
+            if self.position.get(number) == at:
+                self._passed(number, stop)
 
 
 async def _in_threads(items: Iterator[T]) -> AsyncIterator[T]:

@@ -769,23 +769,29 @@ def named_readers(root: Path, _book: Book) -> None:
             member.delete()
 
 
-def positions_hold(root: Path, notes: list[Any]) -> None:
-    """A committed position is durable. No record that is appended later is skipped, whatever records the log has
-    lost."""
+def later_records_are_read(root: Path, _notes: list[Any]) -> None:
+    """No record that is appended later is skipped, whatever records the log has lost."""
     with opened(root) as logs:
         ends = {log.partition: log.log_end_offset for log in logs.logs() if log.topic == "t"}
-        assert min(ends.values()) >= 12
         for log in logs.logs():
             log.append([(None, b"later %d" % number, NOW) for number in range(9)])
         with logs.reader("t", "billing") as reader:
-            for number, offset in (notes[-1] if notes else {}).items():
-                assert reader.committed[number] >= min(offset, ends[number]), (
-                    f"{reader.committed}, {notes[-1]} promised"
-                )
             later = [record.value for record in reader if record.offset >= ends[record.partition or 0]]
         assert sorted(later) == sorted(2 * [b"later %d" % number for number in range(9)]), (
             f"{reader} from {ends}: {later}"
         )
+
+
+def positions_hold(root: Path, notes: list[Any]) -> None:
+    """A committed position is durable."""
+    with opened(root) as logs:
+        ends = {log.partition: log.log_end_offset for log in logs.logs() if log.topic == "t"}
+        assert min(ends.values()) >= 12
+        promised = notes[-1] if notes else {}
+        committed = logs.readers()["billing"]["t"] if promised else {}
+        for number, offset in promised.items():
+            assert committed[number] >= min(offset, ends[number]), f"{committed}, {promised} promised"
+    later_records_are_read(root, notes)
 
 
 @durable_operation(two_topics, positions_hold)
@@ -798,6 +804,17 @@ def commits_of_a_named_reader(root: Path, book: Book, files: Files) -> None:
             assert list(reader)
             reader.commit()
             book.note(reader.committed)
+
+
+@durable_operation(two_topics, later_records_are_read)
+def truncations_beside_a_named_reader(root: Path, _book: Book, files: Files) -> None:
+    with opened(root, files=files) as logs, logs.reader("t", "billing") as reader:
+        list(reader)
+        reader.commit()
+        for end in (9, 12):
+            logs.log("t").truncate_to(end)
+            logs.log("t").append([(b"k", b"new %d" % end)] * 9)
+            assert [record.value for record in reader if record.partition == 0][-9:] == [b"new %d" % end] * 9
 
 
 # ---- the broker's own files ------------------------------------------------------------------------------------------

@@ -11,14 +11,16 @@ import signal
 import subprocess
 import sys
 import uuid
-from collections.abc import AsyncIterable, Iterable, Iterator
+from collections.abc import AsyncIterable, Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import klog
+from klog.disk import LogFile, RealFiles
 from klog.errors import AlreadyLocked, CorruptCheckpoint, ForkedHandle, InvalidTopic, LogClosed, UnknownTopicOrPartition
+from klog.inspect.verify import verify
 from tests.support.patience import PATIENCE
 
 
@@ -157,6 +159,195 @@ def test_a_damaged_file_of_positions_does_not_keep_a_log_from_being_recovered(tm
             assert values(slow) == [b"kept"] * 2
         with pytest.raises(CorruptCheckpoint):
             logs.reader("events", "billing")
+
+
+# ---- truncations beside open readers ---------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def singly(tmp_path: Path) -> Iterator[klog.LogManager]:
+    """The records of `logs`, each in its own batch."""
+    with klog.open(tmp_path, create=True) as logs:
+        logs.create_topic("events", partitions=2)
+        for value in ALL:
+            logs.log("events", int(value[1:2])).append([(None, value)])
+        yield logs
+
+
+@pytest.fixture(params=["of the writer", "beside it"])
+def reading(request: pytest.FixtureRequest, singly: klog.LogManager) -> Iterator[klog.LogManager]:
+    """The manager of the readers."""
+    if request.param == "of the writer":
+        yield singly
+        return
+    with klog.open(singly.path, read_only=True) as beside:
+        yield beside
+
+
+def begun(logs: klog.LogManager, partition: int | None = None) -> Any:
+    """A reader that has committed that it has read nothing."""
+    reader = logs.reader("events", "billing", partition=partition)
+    reader.commit()
+    return reader
+
+
+@pytest.mark.parametrize("how", ["truncate_to", "truncate_fully_and_start_at"])
+@pytest.mark.parametrize("then", ["read", "tail", "columns", "commit"])
+def test_an_open_reader_follows_a_truncation(
+    singly: klog.LogManager, reading: klog.LogManager, then: str, how: str
+) -> None:
+    """R3: also in what it has read since its last commit."""
+    reader = begun(reading)
+    assert values(reader) == ALL
+    log = singly.log("events", 1)
+    getattr(log, how)(3)
+    for _ in range(4):
+        log.append([(None, b"new")])
+    if then == "commit":
+        reader.commit()
+        assert singly.readers() == {"billing": {"events": {0: 5, 1: 3}}}
+        reader.close()
+        reader = reading.reader("events", "billing")
+    if then == "columns":
+        assert sum(columns.num_rows for columns in reader.columns(["value"])) == 4
+    else:
+        assert values(reader.tail(timeout=0) if then == "tail" else reader) == [b"new"] * 4
+    reader.commit()
+    assert singly.readers() == {"billing": {"events": {0: 5, 1: 7}}}
+
+
+def test_a_committed_position_is_lowered_in_an_open_reader(singly: klog.LogManager, reading: klog.LogManager) -> None:
+    reader = reading.reader("events", "billing")
+    assert values(reader) == ALL
+    reader.commit()
+    singly.log("events", 1).truncate_to(3)
+    assert reader.lag == {0: 0, 1: 0} and reader.position == reader.committed == {0: 5, 1: 3}
+
+
+@pytest.mark.parametrize("commits", [True, False])
+def test_a_truncation_within_an_iteration(singly: klog.LogManager, reading: klog.LogManager, commits: bool) -> None:
+    reader, log = begun(reading, 0), singly.log("events", 0)
+    records = iter(reader)
+    assert [next(records).offset for _ in range(4)] == [0, 1, 2, 3]
+    log.truncate_to(2)
+    log.append([(None, b"new")] * 8)
+    if commits:
+        reader.commit()
+        assert reader.committed == {0: 2} and list(records) == []
+    else:
+        records.close()
+    assert values(reader) == [b"new"] * 8
+
+
+def test_a_truncation_within_an_iteration_of_a_task(singly: klog.LogManager) -> None:
+    reader, log = begun(singly, 0), singly.log("events", 0)
+
+    async def read() -> list[bytes | None]:
+        found = []
+        async for record in reader:
+            found.append(record.value)
+            if len(found) == 4:
+                log.truncate_to(2)
+                log.append([(None, b"new")] * 8)
+                reader.commit()
+        return found
+
+    assert asyncio.run(read()) == ALL[:4]
+    assert asyncio.run(collected(reader)) == [b"new"] * 8
+
+
+def test_the_lowest_of_several_truncations_counts(singly: klog.LogManager) -> None:
+    reader, log = begun(singly, 0), singly.log("events", 0)
+    assert len(values(reader)) == 5
+    for end in (4, 1, 3, 2):
+        for number in range(3):
+            log.append([(None, b"%d" % number)])
+        log.truncate_to(end)
+    log.append([(None, b"new")] * 8)
+    assert len(values(reader)) == 9 and reader.position == {0: 10}
+    log.truncate_to(7)
+    assert values(reader) == [] and reader.position == {0: 7}, "the earlier ones count no more"
+
+
+def test_a_truncation_before_a_reader_is_opened(singly: klog.LogManager) -> None:
+    with singly.reader("events", "billing", partition=0) as reader:
+        assert len(values(reader)) == 5
+    log = singly.log("events", 0)
+    log.truncate_to(2)
+    log.append([(None, b"new")] * 3)
+    for expected in ([b"new"] * 3, []):
+        with singly.reader("events", "billing", partition=0) as reader:
+            assert values(reader) == expected
+
+
+def test_two_readers_of_a_name_follow_their_own_truncations(singly: klog.LogManager) -> None:
+    readers = [begun(singly, partition) for partition in range(2)]
+    assert [values(reader) for reader in readers] == [ALL[:5], ALL[5:]]
+    for partition in range(2):
+        singly.log("events", partition).truncate_to(3 - partition)
+    assert verify(singly.path).problems == []
+    readers[0].commit()
+    assert singly.readers() == {"billing": {"events": {0: 3, 1: 0}}}
+    readers[0].delete()
+    assert values(readers[1]) == [] and readers[1].position == {1: 2}
+
+
+class During(RealFiles):
+    """Calls during() before a file is shortened."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.during: Callable[[], object] = lambda: None
+
+    def truncate(self, file: LogFile, size: int) -> None:
+        self.during()
+        super().truncate(file, size)
+
+
+def test_a_reader_commits_removed_records_during_a_truncation(tmp_path: Path) -> None:
+    files = During()
+    with klog.open(tmp_path, create=True, files=files) as logs, klog.open(tmp_path, read_only=True) as beside:
+        logs.create_topic("events")
+        log = logs.log("events")
+        for number in range(5):
+            log.append([(None, b"%d" % number)])
+        reader = begun(beside)
+        read: list[bytes | None] = []
+
+        def during() -> None:
+            files.during = lambda: None
+            read.extend(values(reader))
+            reader.commit()
+
+        files.during = during
+        log.truncate_to(2)
+        assert read == [b"%d" % number for number in range(5)]
+        assert logs.readers() == {"billing": {"events": {0: 2}}}
+        log.append([(None, b"new")] * 8)
+        assert values(reader) == [b"new"] * 8
+
+
+def test_a_truncation_by_a_log_that_is_opened_alone(tmp_path: Path) -> None:
+    with klog.open(tmp_path, create=True) as logs:
+        logs.create_topic("events")
+    with klog.Log.open(tmp_path / "events-0") as log, klog.open(tmp_path, read_only=True) as beside:
+        log.append([(None, b"old")] * 2)
+        log.append([(None, b"old")])
+        reader = begun(beside)
+        assert values(reader) == [b"old"] * 3
+        log.truncate_to(2)
+        log.append([(None, b"new")] * 2)
+        assert values(reader) == [b"new"] * 2
+
+
+def test_a_seek_within_an_iteration(singly: klog.LogManager) -> None:
+    """The iteration of that partition ends; the next one begins at the new position."""
+    reader = singly.reader("events", "billing")
+    records = iter(reader)
+    assert next(records).value == b"p0-0"
+    reader.seek(3, partition=0)
+    assert values(records) == ALL[5:]
+    assert values(reader) == ALL[3:5]
 
 
 # ---- one holder ------------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Named positions: how far each named reader has read, kept in the log.dir.
 
     klog-reader.NAME.json := {"version": 1, "reader": NAME, "topics": {TOPIC: {"topic_id": ID, "positions": {"0": 17}}}}
+    after a truncation, until the reader has seen it, also "truncated": {"0": 12}
 
 One file for each reader name, with all topics that it reads; a group's name is such a name. A broker ignores the file;
 it would not start with a directory that is not a partition's. A position is the offset of the next record.
@@ -11,6 +12,9 @@ it would not start with a directory that is not a partition's. A position is the
   N3  a position belongs to one topic id: a topic that was deleted and created again is read from the start
   N4  no committed position lies above the log end that a crash or a truncation has left: the records that are appended
       there later are delivered
+  N5  an open reader has later positions in its memory. So a truncation also notes its log end for each reader that has
+      committed a position in the partition: before the first byte is removed, and again afterwards, since the reader
+      may have read, and committed, what was removed meanwhile. The reader takes the note away and goes back there
 
 This needs no lock of the log.dir, but must be able to write there: it also works beside a broker or another klog
 process that writes, and with a read-only manager.
@@ -20,6 +24,7 @@ from __future__ import annotations
 
 import os
 import re
+import types
 from collections.abc import Collection, Mapping
 
 from klog.arguments import text
@@ -37,10 +42,12 @@ _OFFSET_MAX = 2**63 - 1
 
 
 class TopicPositions(NamedTuple):
-    """The committed positions of one reader in one topic."""
+    """The committed positions of one reader in one topic. truncated: the lowest log ends that truncations have noted
+    (N5)."""
 
     topic_id: str | None
     positions: dict[int, int]
+    truncated: Mapping[int, int] = types.MappingProxyType({})
 
 
 def reader_name(argument: str, name: str) -> str:
@@ -64,6 +71,7 @@ class PositionFile:
         self.path = position_path(directory, name)
         self._directory = directory
         self._files = files
+        self._seen: tuple[int, int, int] | None = None  # the state of the file at the last look for truncations
 
     def load(self) -> dict[str, TopicPositions]:
         """Return {topic: committed positions}. Raises CorruptCheckpoint, NewerFormat."""
@@ -73,14 +81,37 @@ class PositionFile:
             return {}
         return decode(data, self.path)
 
-    def commit(self, topic: str, entry: TopicPositions) -> None:
-        """Commit the positions of partitions of a topic (N1, N2)."""
+    def commit(self, topic: str, entry: TopicPositions) -> dict[int, int]:
+        """Commit the positions of partitions of a topic (N1, N2), but none above a log end that a truncation has noted.
+        Takes these notes away and returns them: {partition: log end} (N5)."""
         with directory_lock(self._directory):
             topics = self.load()
             before = topics.get(topic)
-            if before is not None and before.topic_id == entry.topic_id:
-                entry = TopicPositions(entry.topic_id, {**before.positions, **entry.positions})
-            self._save({**topics, topic: entry})
+            if before is None or before.topic_id != entry.topic_id:
+                before = TopicPositions(entry.topic_id, {})
+            noted = {number: end for number, end in before.truncated.items() if number in entry.positions}
+            left = {number: end for number, end in before.truncated.items() if number not in noted}
+            lowered = {number: min(entry.positions[number], end) for number, end in noted.items()}
+            positions = {**before.positions, **entry.positions, **lowered}
+            self._save({**topics, topic: TopicPositions(entry.topic_id, positions, left)})
+            return noted
+
+    def take_truncations(self, topic: str, topic_id: str | None, partitions: Collection[int]) -> dict[int, int]:
+        """Take away what truncations have noted of these partitions since the last call, and return it: {partition: log
+        end} (N5). Raises CorruptCheckpoint, NewerFormat, OSError."""
+        try:
+            found = os.stat(self.path)
+        except FileNotFoundError:
+            return {}
+        state = found.st_ino, found.st_mtime_ns, found.st_size
+        if state == self._seen:
+            return {}
+        entry = self.load().get(topic)
+        if entry is not None and entry.topic_id == topic_id and not entry.truncated.keys().isdisjoint(partitions):
+            stored = {number: entry.positions[number] for number in entry.truncated if number in partitions}
+            return self.commit(topic, TopicPositions(topic_id, stored))
+        self._seen = state
+        return {}
 
     def begin(self, topic: str, entry: TopicPositions) -> None:
         """Commit the first positions of a topic id, unless there are some already. They are on disk when it returns."""
@@ -101,7 +132,8 @@ class PositionFile:
                 return
             left = {number: offset for number, offset in before.positions.items() if number not in partitions}
             if left:
-                topics[topic] = TopicPositions(before.topic_id, left)
+                truncated = {number: end for number, end in before.truncated.items() if number in left}
+                topics[topic] = TopicPositions(before.topic_id, left, truncated)
             if topics:
                 self._save(topics)
             else:
@@ -112,16 +144,22 @@ class PositionFile:
         """Make durable what another process has committed or removed: it may have been killed before it did that."""
         self._files.fsync_dir(self._directory)
 
-    def lower(self, topic: str, partition: int, log_end: int) -> bool:
-        """Lower the position in a partition to the log end if it is above (N4). Returns whether it was. Raises OSError,
-        CorruptCheckpoint, NewerFormat."""
+    def lower(self, topic: str, partition: int, log_end: int, *, truncated: bool) -> bool:
+        """Lower the position in a partition to the log end if it is above (N4). truncated: also note the log end (N5).
+        Returns whether it was above. Raises OSError, CorruptCheckpoint, NewerFormat."""
         with directory_lock(self._directory):
             topics = self.load()
             entry = topics.get(topic)
-            if entry is None or entry.positions.get(partition, 0) <= log_end:
+            if entry is None or partition not in entry.positions:
                 return False
-            self._save({**topics, topic: entry._replace(positions={**entry.positions, partition: log_end})})
-            return True
+            position = entry.positions[partition]
+            lowered = entry._replace(positions={**entry.positions, partition: min(position, log_end)})
+            if truncated:
+                noted = min(log_end, entry.truncated.get(partition, log_end))
+                lowered = lowered._replace(truncated={**entry.truncated, partition: noted})
+            if lowered != entry:
+                self._save({**topics, topic: lowered})
+            return position > log_end
 
     def _save(self, topics: Mapping[str, TopicPositions]) -> None:
         document = {
@@ -130,9 +168,10 @@ class PositionFile:
             "topics": {
                 name: {
                     "topic_id": topic_id,
-                    "positions": {str(number): offset for number, offset in sorted(positions.items())},
+                    "positions": _document(positions),
+                    **({"truncated": _document(truncated)} if truncated else {}),
                 }
-                for name, (topic_id, positions) in sorted(topics.items())
+                for name, (topic_id, positions, truncated) in sorted(topics.items())
             },
         }
         self._files.replace(self.path, versioned.encode(document, indent=1))
@@ -150,13 +189,24 @@ def decode(data: bytes, path: str) -> dict[str, TopicPositions]:
 
 
 def _parsed(entry: Mapping[str, object]) -> TopicPositions:
-    topic_id, stored = entry["topic_id"], entry["positions"]
-    if not (topic_id is None or isinstance(topic_id, str)) or not isinstance(stored, dict):
+    topic_id = entry["topic_id"]
+    positions, truncated = _offsets(entry["positions"]), _offsets(entry.get("truncated", {}))
+    if not (topic_id is None or isinstance(topic_id, str)) or not truncated.keys() <= positions.keys():
         raise ValueError(f"entry {entry!r}")
-    positions = {int(number): offset for number, offset in stored.items()}
-    if not all(type(offset) is int and 0 <= offset <= _OFFSET_MAX for offset in positions.values()):
-        raise ValueError(f"positions {stored!r}")
-    return TopicPositions(topic_id, positions)
+    return TopicPositions(topic_id, positions, truncated)
+
+
+def _offsets(stored: object) -> dict[int, int]:
+    if not isinstance(stored, dict):
+        raise ValueError(f"offsets {stored!r}")
+    offsets = {int(number): offset for number, offset in stored.items()}
+    if not all(type(offset) is int and 0 <= offset <= _OFFSET_MAX for offset in offsets.values()):
+        raise ValueError(f"offsets {stored!r}")
+    return offsets
+
+
+def _document(offsets: Mapping[int, int]) -> dict[str, int]:
+    return {str(number): offset for number, offset in sorted(offsets.items())}
 
 
 def reader_names(directory: str) -> list[str]:
@@ -165,13 +215,14 @@ def reader_names(directory: str) -> list[str]:
 
 
 def lower_positions(
-    directory: str, names: Collection[str], topic: str, partition: int, log_end: int, files: Files
+    directory: str, names: Collection[str], topic: str, partition: int, log_end: int, files: Files, *, truncated: bool
 ) -> None:
     """Before the first append to a log that was, or may have been, shortened: these readers go on at its end at the
-    latest (N4). Skips a damaged file, which raises again where its reader is opened. Raises OSError."""
+    latest (N4). truncated: also those that are open (N5). Skips a damaged file, which raises again where its reader is
+    opened. Raises OSError."""
     for name in names:
         try:
-            if PositionFile(directory, name, files).lower(topic, partition, log_end):
+            if PositionFile(directory, name, files).lower(topic, partition, log_end, truncated=truncated):
                 _log.warning("event=position_lowered reader=%s log=%s-%d", name, topic, partition)
         except (CorruptData, NewerFormat) as error:
             _log.warning("event=position_kept reader=%s reason=%s", name, error)

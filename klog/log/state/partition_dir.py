@@ -28,9 +28,9 @@ class Owner(Protocol):
     def store_starts(self, logs: Iterable[LogCore]) -> None:
         """Store the log starts of its logs durably now, instead of later. Raises OSError."""
 
-    def lower_positions(self, log: LogCore, log_end: int) -> None:
-        """Lower the positions of named readers to the end of a log that is about to be, or was, shortened. Raises
-        OSError."""
+    def lower_positions(self, log: LogCore, log_end: int, truncated: bool = False) -> None:
+        """Lower the positions of named readers to the end of a log that is about to be, or was, shortened. truncated:
+        not by a crash, so that readers may be open. Raises OSError."""
 
     def flush_soon(self, log: LogCore) -> bool:
         """Flush the log soon by another thread. False: there is none, so the append flushes."""

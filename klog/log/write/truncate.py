@@ -9,6 +9,8 @@
   T4  the listener gets a new high watermark at the end: it may append
   T5  a gap is removed from klog-gaps after the segment that follows it: else the load after a crash between the two
       would take the gap for lost records
+  T6  the positions of named readers are lowered again afterwards: a reader may have read and committed the removed
+      records meanwhile
 
 Under the log's lock. An OSError takes the log offline; the next load finds a prefix. Kafka: UnifiedLog, LocalLog.
 """
@@ -80,15 +82,19 @@ def _remove(log: LogCore, next_end: int, action: Callable[[], None]) -> None:
     """next_end: where the next load will end the log."""
     before, owner = log.high_watermark, log.directory.owner
     if owner is not None:
-        guard_undoable(log, lambda: owner.lower_positions(log, next_end))  # T3
+        guard_undoable(log, lambda: owner.lower_positions(log, next_end, True))  # T3
 
     def remove() -> None:
         action()
         gaps.cut(log.options.files, log.directory.path, log.segments[-1].base_offset)  # T5
 
     uninterrupted(log, remove)
-    if log.high_watermark != before:
-        high_watermark.notify_listener(log, log.high_watermark)  # T4
+    try:
+        if owner is not None:
+            guard_undoable(log, lambda: owner.lower_positions(log, next_end, True))  # T6
+    finally:
+        if log.high_watermark != before:
+            high_watermark.notify_listener(log, log.high_watermark)  # T4
 
 
 def _truncate(log: LogCore, kept: tuple[Segment, ...], offset: int, reached: int) -> None:
