@@ -10,7 +10,8 @@ from klog.values import dataclass
 @dataclass(frozen=True, slots=True)
 class LogFacts:
     """One log. problem: why it cannot be read; the numbers are 0 then. uncleanable: why the cleaner skips it.
-    max_timestamp: of its newest segments, in ms; -1 without one. unflushed_bytes: None for a reader."""
+    max_timestamp: of its newest segments, in ms; -1 without one. unflushed_bytes: None for a reader. offsets_missing:
+    below the recovery point, when it was opened."""
 
     name: str
     segments: int = 0
@@ -18,6 +19,7 @@ class LogFacts:
     unflushed_bytes: int | None = None
     uncleanable: str | None = None
     problem: str | None = None
+    offsets_missing: int = 0
 
 
 @dataclass(frozen=True, slots=True)

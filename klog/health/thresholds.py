@@ -44,6 +44,10 @@ CHECKS: Mapping[str, Check] = {
         "logs that the cleaner skips after an error", "", 1, None,
         "run `klog verify` on the log; Log.compact() tries again after the repair",
     ),
+    "log_end": Check(
+        "logs that ended below their recovery point when they were opened", "", None, 1,
+        "restore the missing segments or batches from a copy; the next open no longer reports them",
+    ),
     "cleaner_threads": Check(
         "cleaner threads that ended unexpectedly", "threads", None, 1,
         "read the log messages of klog.manager for the reason, then restart the process",

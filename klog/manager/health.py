@@ -78,6 +78,7 @@ def _facts(log: Log) -> LogFacts:
             None if log.read_only else log.unflushed_bytes,
             log._core.cleaning.uncleanable,
             log.offline,
+            log.recovery.offsets_missing,
         )
     except (KlogError, OSError) as error:
         return LogFacts(log.name, problem=str(error))

@@ -61,6 +61,7 @@ def test_a_healthy_machine_passes_every_check(kernel: FakeKernel) -> None:
 
 ENGINES: dict[str, list[tuple[str, Engine]]] = {
     "log_readable": [("critical", engine(logs=[LogFacts("t-0", problem="torn")]))],
+    "log_end": [("critical", engine(logs=[LogFacts("t-0", 1, NOW, 0, offsets_missing=3)]))],
     "cleanable": [("warning", engine(logs=[LogFacts("t-0", 1, NOW, 0, uncleanable="bad crc")]))],
     "cleaner_threads": [("critical", engine(dead_threads=1))],
     "flush_time": [("warning", engine(flush_mean_ms=100.0)), ("critical", engine(flush_mean_ms=1000.0))],
@@ -203,6 +204,21 @@ def test_a_manager_reports_what_is_planted(tmp_path: Path) -> None:
         report = reader.health()
     assert [each.subject for each in report.findings if each.check == "log_readable"] == ["damaged-0"]
     assert report.severity == "critical" and report.to_dict()["findings"][0]["next_step"]
+
+
+def test_a_log_without_its_last_segment_is_reported(tmp_path: Path) -> None:
+    for severity in ("ok", "critical"):
+        with klog.open(tmp_path, create=True, clock=ManualClock(NOW)) as logs:
+            if severity == "ok":
+                logs.create_topic("t")
+                logs.log("t").append([(b"k", b"v")] * 3)
+                logs.log("t").roll()
+                logs.log("t").append([(b"k", b"v")] * 2)
+            assert logs.log("t").log_end_offset == (5 if severity == "ok" else 3)
+            found = one(logs.health(), "log_end")
+            assert found.severity == severity
+        (tmp_path / "t-0" / f"{3:020}.log").unlink(missing_ok=True)
+    assert (found.subject, found.message) == ("t-0", "2 flushed offsets were missing")
 
 
 def test_the_thresholds_are_documented() -> None:

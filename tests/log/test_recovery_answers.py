@@ -92,6 +92,8 @@ CASES = {
     "middle segment missing, crash": Case(missing(3), False, "refused", 9, point=0, lost=range(3, 6)),
     "first segment missing": Case(missing(0), False, 9, 9, lost=range(3)),
     "last segment missing, unsynced": Case(missing(6), False, 6, 6),
+    "last segment missing, crash": Case(missing(6), False, 6, 6, point=COUNT),
+    "last segment missing, clean": Case(missing(6), True, 6, 6, point=COUNT),
     "log start above the log end": Case(lambda path: None, False, "refused", 20, start=20),
 }
 
@@ -149,6 +151,23 @@ def test_a_damaged_log(written: Path, name: str, policy: Policy) -> None:
         assert log.append([(b"k", b"next")]).first_offset == expected
     with klog.Log.open(written, config=CONFIG, clock=ManualClock(NOW), clean_shutdown=True) as log:
         assert [record.value for record in log.read(expected)] == [b"next"]
+
+
+@pytest.mark.parametrize("policy", ["strict", "kafka"])
+@pytest.mark.parametrize("name", [name for name in CASES if name.startswith("last segment missing")])
+def test_lost_last_segments_below_the_recovery_point_are_reported(
+    written: Path, name: str, policy: Policy, caplog: pytest.LogCaptureFixture
+) -> None:
+    case = CASES[name]
+    case.damage(written)
+    with opened(written, case, policy) as log:
+        found = log.recovery
+    size = log_file(written, 3).stat().st_size
+    expected = f"{log_file(written, 3)} ends at position {size}, offset 6, below the recovery point {COUNT}"
+    reported = case.point == COUNT
+    assert found.offsets_missing == (COUNT - 6 if reported else 0)
+    assert [expected in each for each in found.details].count(True) == reported
+    assert (expected in caplog.text) == reported
 
 
 # ---- caches ----------------------------------------------------------------------------------------------------------

@@ -18,7 +18,8 @@ _log = logger_of("log")
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """The findings of a load. reason is "" after a clean shutdown without repairs; details has a line per finding."""
+    """The findings of a load. reason is "" after a clean shutdown without repairs; details has a line per finding.
+    offsets_missing: how far the log ends below the recovery point: records that were flushed are lost."""
 
     clean_shutdown: bool
     seconds: float
@@ -27,6 +28,7 @@ class Recovery:
     bytes_truncated: int
     reason: str
     details: tuple[str, ...]
+    offsets_missing: int = 0
 
 
 @dataclass(slots=True)

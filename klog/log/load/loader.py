@@ -177,6 +177,12 @@ def load_writable(inputs: Inputs) -> Loaded:
     elif segments:
         segments = recover(inputs, segments, found, derived)
     log_end = segments[-1].next_offset if segments else inputs.log_start_offset
+    if log_end < inputs.recovery_point:
+        path, size = (segments[-1].path, segments[-1].size) if segments else (inputs.directory, 0)
+        found.note(
+            f"flushed records are missing: {path} ends at position {size}, offset {log_end}, below the recovery point "
+            f"{inputs.recovery_point}"
+        )
     if segments and log_end < inputs.log_start_offset:
         nothing_there = found.bytes_truncated == 0 and not any(segment.size for segment in segments)
         if inputs.policy == "strict" and not nothing_there:
@@ -212,6 +218,7 @@ def load_writable(inputs: Inputs) -> Loaded:
         found.bytes_truncated,
         reason,
         tuple(found.details),
+        max(0, inputs.recovery_point - log_end),
     )
     return Loaded(
         segments, derived.epochs, producers, log_start, recovery_point, recovery, to_unlink=tuple(found.to_unlink)
