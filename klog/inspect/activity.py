@@ -19,6 +19,7 @@ from klog.errors import KlogError
 from klog.inspect.files import check_log_dir
 from klog.inspect.group_offsets import GroupOffsets
 from klog.log import Log
+from klog.log.directory.reader_positions import TopicPositions, stored_positions
 from klog.log.options import check_tools
 from klog.manager import LogManager, open_directory
 from klog.manager.directory_set import Paths, as_paths
@@ -57,7 +58,8 @@ class DeviceActivity:
 
 @dataclass(frozen=True, slots=True)
 class DirectoryActivity:
-    """One sample. seconds: since the sample before; None for the first. problems: {partition: what cannot be read}."""
+    """One sample. seconds: since the sample before; None for the first. problems: {partition, or "reader NAME": what
+    cannot be read}."""
 
     seconds: float | None
     partitions: list[PartitionActivity]
@@ -108,8 +110,10 @@ class ActivityWatcher:
         """Return the state now, and the rates since the last sample. Raises OSError if the directory cannot be read."""
         now = self._clock.monotonic()
         seconds = None if self._sampled_at is None else max(now - self._sampled_at, 1e-9)
-        readers, groups = self._readers(), self._groups.read()
+        readers, unreadable = stored_positions(os.fspath(self._logs.paths[0]))
+        groups = self._groups.read()
         partitions, problems, ends = [], dict(self._groups.problems), {}
+        problems.update({f"reader {name}": str(error) for name, error in unreadable.items()})
         for topic, numbers in self._logs.topics().items():
             for number in numbers:
                 try:
@@ -124,17 +128,11 @@ class ActivityWatcher:
         self._sampled_at, self._ends = now, ends
         return DirectoryActivity(seconds, partitions, devices, problems)
 
-    def _readers(self) -> dict[str, dict[str, dict[int, int]]]:
-        try:
-            return self._logs.readers()
-        except (KlogError, OSError):  # a reader's file is damaged
-            return {}
-
     def _partition(
         self,
         log: Log,
         seconds: float | None,
-        readers: dict[str, dict[str, dict[int, int]]],
+        readers: dict[str, dict[str, TopicPositions]],
         groups: dict[str, int],
     ) -> tuple[_LogEnd, PartitionActivity]:
         end, segments = log.log_end_offset, log.segments
@@ -147,7 +145,9 @@ class ActivityWatcher:
                 later = sum(segment.size for segment in segments if segment.base_offset >= before.active)
                 grown = max(later - before.active_size, 0) / seconds
         positions = {
-            name: topics[log.topic].get(log.partition, 0) for name, topics in readers.items() if log.topic in topics
+            name: topics[log.topic].positions.get(log.partition, 0)
+            for name, topics in readers.items()
+            if log.topic in topics
         }
         return log_end, PartitionActivity(
             topic=log.topic,

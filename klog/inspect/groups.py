@@ -13,15 +13,12 @@ from typing import Any
 
 from klog import arguments
 from klog.clock import Clock, SystemClock
-from klog.disk import read_whole
-from klog.errors import CorruptData
 from klog.inspect.coordinator_log import Replayed, replay
 from klog.inspect.listing import ls
 from klog.inspect.partition_files import Paths, named, partitions
 from klog.internal_topics.consumer_offsets import TOPIC
 from klog.internal_topics.tables import Decoded
-from klog.log.directory.reader_positions import decode as decode_positions
-from klog.log.directory.reader_positions import position_path, reader_names
+from klog.log.directory.reader_positions import stored_positions
 from klog.log.options import check_tools
 from klog.values import NamedTuple
 
@@ -247,14 +244,9 @@ def _assigned(assignment: Any) -> list[list[Any]] | None:
 
 def _readers(path: str, ends: Ends) -> list[Entry]:
     """Return the positions of klog's named readers in a log.dir."""
-    found: list[Entry] = []
-    for name in reader_names(path):
-        file = position_path(path, name)
-        try:
-            topics = decode_positions(read_whole(file), file)
-        except CorruptData as error:
-            found.append({"reader": name, "problem": str(error)})
-            continue
+    stored, problems = stored_positions(path)
+    found: list[Entry] = [{"reader": name, "problem": str(error)} for name, error in problems.items()]
+    for name, topics in stored.items():
         for topic, committed in sorted(topics.items()):
             for number, offset in sorted(committed.positions.items()):
                 end = ends.get((topic, number))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, get_args
 from klog.arguments import INT_MAX, chosen, optional_whole, text
 from klog.clock import Clock
 from klog.disk import Files, Leases
-from klog.log.directory.reader_positions import PositionFile, reader_name, reader_names
+from klog.log.directory.reader_positions import PositionFile, reader_name, stored_positions
 from klog.log.read.isolation import Isolation
 from klog.log.read.optional_decoding import optional_decoding
 from klog.log.read.positions import checked_position
@@ -110,11 +110,10 @@ class Readers:
     def committed(self) -> dict[str, dict[str, dict[int, int]]]:
         """Return all committed positions; see LogManager.readers."""
         self._state.check_open()
-        directory = self._directories.paths[0]
-        return {
-            name: {topic: entry.positions for topic, entry in PositionFile(directory, name, self._files).load().items()}
-            for name in reader_names(directory)
-        }
+        found, problems = stored_positions(self._directories.paths[0])
+        for error in problems.values():
+            raise error
+        return {name: {topic: entry.positions for topic, entry in topics.items()} for name, topics in found.items()}
 
     def close(self) -> None:
         """Release the names of all readers, without a commit."""

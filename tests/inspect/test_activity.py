@@ -103,6 +103,21 @@ def test_once_shows_one_interval(data: Path) -> None:
     assert {path: path.stat().st_mtime_ns for path in data.rglob("*")} == before
 
 
+def test_a_damaged_file_of_a_reader_is_reported_and_hides_no_other_lag(data: Path) -> None:
+    with klog.open(data, read_only=True) as logs:
+        for name in ("billing", "broken"):
+            with logs.reader("t", name, partition=0) as reader:
+                reader.seek(3)
+    (data / "klog-reader.broken.json").write_text("{")
+    with ActivityWatcher(data) as watcher:
+        found = watcher.sample()
+        assert {each.partition: each.lag for each in found.partitions} == {0: {"billing": 2}, 1: {"billing": 0}}
+        (name,) = found.problems
+        assert name == "reader broken" and "klog-reader.broken.json" in found.problems[name]
+    shown = CliRunner().invoke(cli, ["top", str(data), "--once", "--interval", "0.01"])
+    assert "reader broken" in shown.output
+
+
 def test_ctrl_c_ends_it_without_an_error(data: Path) -> None:
     command = [sys.executable, "-m", "klog.cli", "top", str(data), "--json", "--interval", "0.05"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}

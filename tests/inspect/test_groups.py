@@ -146,6 +146,9 @@ def test_several_directories_readers_and_damage(tmp_path: Path) -> None:
     assert len(offsets(found)) == 2 and offsets(found)["g", 0] == (1, 4)
     assert len(found["problems"]) == 2 and "unknown record type 99" in found["problems"][1]
     assert [(each["reader"], each["offset"], each["lag"]) for each in found["readers"]] == [("billing", 1, 4)]
+    (one / "klog-reader.newer.json").write_text('{"version": 2}')
+    newer, billing = groups_at([one, two])["readers"]
+    assert (newer["reader"], billing["reader"]) == ("newer", "billing") and "upgrade klog" in newer["problem"]
     assert "billing" in ok("groups", one, two)
 
 

@@ -214,6 +214,22 @@ def reader_names(directory: str) -> list[str]:
     return sorted(found[1] for name in os.listdir(directory) if (found := re.fullmatch(_FILE, name)))
 
 
+def stored_positions(directory: str) -> tuple[dict[str, dict[str, TopicPositions]], dict[str, Exception]]:
+    """Return {reader: {topic: committed positions}} of a log.dir, and {reader: why its file cannot be read}. Raises
+    OSError if the log.dir cannot be listed."""
+    found: dict[str, dict[str, TopicPositions]] = {}
+    problems: dict[str, Exception] = {}
+    for name in reader_names(directory):
+        path = position_path(directory, name)
+        try:
+            found[name] = decode(read_whole(path), path)
+        except FileNotFoundError:
+            continue  # removed meanwhile
+        except (CorruptData, NewerFormat, OSError) as error:
+            problems[name] = error
+    return found, problems
+
+
 def lower_positions(
     directory: str, names: Collection[str], topic: str, partition: int, log_end: int, files: Files, *, truncated: bool
 ) -> None:
