@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from klog.arguments import optional_whole, seconds
 from klog.disk import NUMBERS, Holder, Leases
-from klog.errors import AlreadyLocked, UnknownTopicOrPartition
+from klog.errors import AlreadyLocked, KlogError, UnknownTopicOrPartition
 from klog.log.directory.checkpoint import encode_uuid
 from klog.log.directory.reader_positions import PositionFile, TopicPositions
 from klog.log.log import Log
@@ -159,9 +159,10 @@ class NamedReader(tables.Tabular):
 
     def _check_topic(self, log: Log) -> None:
         """Forget the positions if the topic was deleted and created again (N3 of reader_positions.py)."""
-        if log is self._checked:
+        if log is self._checked and not log.read_only:  # beside a writer a log follows the name of its directory
             return
-        topic_id = None if log.topic_id is None else encode_uuid(log.topic_id)
+        found = log.topic_id
+        topic_id = None if found is None else encode_uuid(found)
         if self._checked is not None and topic_id != self._topic_id:
             _log.warning("event=topic_made_anew topic=%s reader=%s", self.topic, self.name)
             self._cursor.leave(list(self._cursor.position))
@@ -278,6 +279,12 @@ class NamedReader(tables.Tabular):
         """
         self._leases.check()
         self._uncommitted = 0
+        if self._cursor.position:
+            with contextlib.suppress(
+                KlogError, OSError
+            ):  # else the topic may be gone: its positions are still committed
+                for log in self._source.logs([min(self._cursor.position)]):
+                    self._check_topic(log)
         if not self._cursor.position:  # the topic is not there yet, or the group has more members than partitions
             return
         self._follow(self._file.commit(self.topic, TopicPositions(self._topic_id, self._cursor.position)))

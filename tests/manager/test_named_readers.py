@@ -350,6 +350,21 @@ def test_a_seek_within_an_iteration(singly: klog.LogManager) -> None:
     assert values(reader) == ALL[3:5]
 
 
+def test_a_topic_made_anew_beside_a_reader(singly: klog.LogManager, reading: klog.LogManager) -> None:
+    """Its positions are forgotten, and its commit does not remove those in the new topic."""
+    reader = reading.reader("events", "billing", partition=0)
+    assert len(values(reader)) == 5
+    singly.delete_topic("events")
+    singly.create_topic("events", partitions=2)
+    for partition in range(2):
+        singly.log("events", partition).append([(None, b"new")] * 8)
+    with singly.reader("events", "billing", partition=1) as other:
+        assert len(values(other)) == 8
+    reader.commit()
+    assert singly.readers() == {"billing": {"events": {1: 8}}}
+    assert values(reader) == [b"new"] * 8
+
+
 # ---- one holder ------------------------------------------------------------------------------------------------------
 
 
