@@ -1,4 +1,4 @@
-"""Attributes of a package whose modules are imported when they are first used."""
+"""Attributes of a package, or of a module, whose modules are imported when they are first used."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ if TYPE_CHECKING:
     from typing import Any
 
 
-def attributes(package: dict[str, Any], places: Mapping[str, str]) -> Callable[[str], Any]:
-    """Return the __getattr__ of a package. package: its globals(). places: {name: its module in the package}."""
+def attributes(module: dict[str, Any], places: Mapping[str, str]) -> Callable[[str], Any]:
+    """Return the __getattr__ of a package, or of a module in one. module: its globals(). places: {name: its module in
+    the package, or the package in which it is a module}."""
 
     def find(name: str) -> Any:
-        from importlib import import_module
-
         if name not in places:
-            raise AttributeError(f"module {package['__name__']!r} has no attribute {name!r}")
-        found = package[name] = getattr(import_module(f"{package['__name__']}.{places[name]}"), name)
+            raise AttributeError(f"module {module['__name__']!r} has no attribute {name!r}")
+        place = f"{module['__package__']}.{places[name]}"
+        found = module[name] = getattr(__import__(place, fromlist=(name,)), name)
         return found
 
     return find

@@ -312,6 +312,42 @@ def test_opening_loads_neither_the_cleaner_nor_readers(tmp_path: Path) -> None:
     assert len(loaded) <= 230, len(loaded)
 
 
+@pytest.mark.parametrize(
+    ("opened", "closed"),
+    [
+        ("logs = klog.open('data', create=True)", "logs.close()"),
+        ("broker = klog.Broker('data', listeners=['127.0.0.1:0']).start(); logs = broker.logs", "broker.stop()"),
+    ],
+)
+def test_a_program_has_imported_what_its_logs_need(opened: str, closed: str, tmp_path: Path) -> None:
+    """A signal handler of the program could interrupt a later import, or no descriptor may be left for it."""
+    code = f"""
+import os, sys, klog
+os.chdir({str(tmp_path)!r})
+{opened}
+before = {{*sys.modules}}
+logs.create_topic("t")
+log = logs.log("t")
+for value in b"12":
+    log.append([(None, bytes([value]))])
+log.roll()
+logs.append("t", [(b"key", b"3")])
+log.flush()
+assert log.count() == 3
+log.truncate_to(2)
+log.apply_retention()
+log.delete_records(1)
+logs.append("t", [(b"key", b"3")])
+log.close()
+assert logs.log("t").log_end_offset == 3
+logs.delete_topic("t")
+later = [name for name in sys.modules if name.startswith("klog") and name not in before]
+assert not later, later
+{closed}
+"""
+    _loaded(code)
+
+
 @pytest.mark.parametrize("opening", ["klog.open('data', create=True)", "klog.Log.open('data/t-0')"])
 def test_a_program_that_writes_has_all_codecs_when_it_opens(opening: str, tmp_path: Path) -> None:
     """At their first use there may be no descriptor left, or no privilege to read them."""

@@ -5,9 +5,25 @@
 Kafka: BrokerServer, KafkaApis, ReplicaManager.
 """
 
-from klog.broker.broker import Broker
+from __future__ import annotations
+
+from klog import lazy
+from klog.log import core
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from typing import Any
+
+    from klog.broker.broker import Broker
 
 __all__ = ["Broker"]
+_find = lazy.attributes(globals(), {"Broker": "broker"})
+
+
+def __getattr__(name: str) -> Any:
+    if name in __all__:
+        core.load()
+    return _find(name)
 
 
 def __dir__() -> list[str]:

@@ -30,8 +30,8 @@ from klog.locks import OwnLock
 from klog.log.directory.checkpoint import encode_uuid, meta_properties
 from klog.log.options import Durability
 from klog.logger import logger_of
-from klog.manager import LogManager
 from klog.manager.directory_set import Paths, as_paths
+from klog.manager.manager import LogManager
 from klog.network import Listener
 from klog.scheduler import Scheduler
 from klog.shown import display

@@ -9,6 +9,7 @@ import sys
 from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
+from klog._start import NoCollections
 from klog.errors import KlogError
 from klog.logger import write_warnings
 
@@ -53,7 +54,8 @@ def serve(
 def _made(path: str, is_controlled: bool, config: dict[str, Any], arguments: dict[str, Any]) -> Any:
     """A Broker, or a TestBroker with the properties of one."""
     if not is_controlled:
-        from klog import Broker
+        with NoCollections():
+            from klog.broker.broker import Broker
 
         return Broker(path, config=config, **arguments)
     from klog import TestBroker
@@ -94,9 +96,13 @@ def _temporary() -> Iterator[str]:
 
 def _serve(broker: Any, print_json: Callable[[dict[str, Any]], object] | None) -> None:
     """Serve until SIGTERM or SIGINT, which are blocked."""
+    from klog.log import core
+
     reloads = [signal.SIGHUP] if broker.has_tls_files else []
     with _blocked(*reloads), broker:
         _announce(broker, print_json)
+        with NoCollections():
+            core.load()  # it served before, and opens no log without them
         gc.collect()
         gc.freeze()  # what is there now stays: later collections do not look at it
         while signal.sigwait({signal.SIGTERM, signal.SIGINT, *reloads}) == signal.SIGHUP:

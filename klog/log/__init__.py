@@ -5,21 +5,21 @@ API: Log, LogReader; LogAsOf and LatestByKey; FetchedChunk, batches with what se
 FetchRange and Outgoing, which send batches as they are stored; waiter_for, which sleeps until logs change.
 """
 
-from typing import TYPE_CHECKING, Any
+from klog import lazy
 
-from klog.log.load.loader import Recovery
-from klog.log.log import Log, waiter_for
-from klog.log.read._fetch import FetchData
-from klog.log.read.chunks import FetchedChunk
-from klog.log.read.fetch_range import FetchRange
-from klog.log.read.lookup import TimestampOffset
-from klog.log.read.reader import LogReader
-from klog.log.read.send import Outgoing
-from klog.log.state.producers import ProducerState
-from klog.log.write._append_info import AppendInfo
-
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from klog.log.load.loader import Recovery
+    from klog.log.log import Log, waiter_for
+    from klog.log.read._fetch import FetchData
+    from klog.log.read.chunks import FetchedChunk
+    from klog.log.read.fetch_range import FetchRange
     from klog.log.read.latest import LatestByKey, LogAsOf
+    from klog.log.read.lookup import TimestampOffset
+    from klog.log.read.reader import LogReader
+    from klog.log.read.send import Outgoing
+    from klog.log.state.producers import ProducerState
+    from klog.log.write._append_info import AppendInfo
 
 __all__ = [
     "AppendInfo",
@@ -36,11 +36,20 @@ __all__ = [
     "TimestampOffset",
     "waiter_for",
 ]
+_PLACES = {
+    "AppendInfo": "write._append_info",
+    "FetchData": "read._fetch",
+    "FetchRange": "read.fetch_range",
+    "FetchedChunk": "read.chunks",
+    "LatestByKey": "read.latest",
+    "Log": "log",
+    "LogAsOf": "read.latest",
+    "LogReader": "read.reader",
+    "Outgoing": "read.send",
+    "ProducerState": "state.producers",
+    "Recovery": "load.loader",
+    "TimestampOffset": "read.lookup",
+    "waiter_for": "log",
+}
 
-
-def __getattr__(name: str) -> Any:
-    if name not in ("LatestByKey", "LogAsOf"):
-        raise AttributeError(f"module 'klog.log' has no attribute {name!r}")
-    from klog.log.read import latest
-
-    return getattr(latest, name)
+__getattr__ = lazy.attributes(globals(), _PLACES)

@@ -5,14 +5,16 @@ from __future__ import annotations
 import threading
 import uuid
 from collections.abc import Callable
-from typing import Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from klog.arguments import chosen, having
-from klog.clock import Clock
-from klog.config import LogConfig, ManagerConfig
-from klog.disk import Files, HandleCache
-from klog.scheduler import Scheduler
 from klog.values import NamedTuple, dataclass
+
+if TYPE_CHECKING:
+    from klog.clock import Clock
+    from klog.config import LogConfig, ManagerConfig
+    from klog.disk import Files, HandleCache
+    from klog.scheduler import Scheduler
 
 Policy = Literal["strict", "kafka", "skip"]  # of a recovery; "skip" only of readers
 Durability = Literal["os", "interval", "sync"]

@@ -5,20 +5,30 @@ API: open_directory (klog.open), LogManager, NamedReader, partition_for; klog.ma
 once.
 """
 
-from typing import TYPE_CHECKING, Any
+from __future__ import annotations
 
-from klog.manager.manager import LogManager, open_directory
-from klog.manager.partitioner import partition_for
+from klog import lazy
+from klog.log import core
 
+TYPE_CHECKING = False
 if TYPE_CHECKING:
+    from typing import Any
+
+    from klog.manager.manager import LogManager, open_directory
     from klog.manager.named_reader import NamedReader
+    from klog.manager.partitioner import partition_for
 
 __all__ = ["LogManager", "NamedReader", "open_directory", "partition_for"]
+_PLACES = {
+    "LogManager": "manager",
+    "NamedReader": "named_reader",
+    "open_directory": "manager",
+    "partition_for": "partitioner",
+}
+_find = lazy.attributes(globals(), _PLACES)
 
 
 def __getattr__(name: str) -> Any:
-    if name != "NamedReader":
-        raise AttributeError(f"module 'klog.manager' has no attribute {name!r}")
-    from klog.manager.named_reader import NamedReader
-
-    return NamedReader
+    if name in _PLACES:
+        core.load()
+    return _find(name)

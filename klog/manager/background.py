@@ -21,27 +21,29 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable
 from functools import partial
+from typing import TYPE_CHECKING
 
-from klog.clock import Clock
 from klog.errors import KlogError
-from klog.log.core import LogCore
+from klog.log import core
 from klog.log.options import INTERVAL_MS
 from klog.log.read import warm_ranges
-from klog.log.retain import retention
-from klog.log.write.flush import flush, is_due
 from klog.logger import logger_of
-from klog.manager.broker_config import BrokerConfig
 from klog.manager.cleaner_settings import CleanerSettings
-from klog.manager.cleaner_threads import BackgroundCleaner
 from klog.manager.directories import LogDirectory
-from klog.manager.directory_set import DirectorySet
 from klog.manager.flush_queue import FlushQueue
-from klog.manager.loading import Loading
-from klog.manager.open_state import OpenState
-from klog.manager.registry import LogRegistry
-from klog.progress import Progress
-from klog.scheduler import Scheduler
 from klog.values import dataclass, field
+
+if TYPE_CHECKING:
+    from klog.clock import Clock
+    from klog.log.core import LogCore
+    from klog.manager.broker_config import BrokerConfig
+    from klog.manager.cleaner_threads import BackgroundCleaner
+    from klog.manager.directory_set import DirectorySet
+    from klog.manager.loading import Loading
+    from klog.manager.open_state import OpenState
+    from klog.manager.registry import LogRegistry
+    from klog.progress import Progress
+    from klog.scheduler import Scheduler
 
 _log = logger_of("manager")
 POINTS_MS = 1000
@@ -122,17 +124,17 @@ class BackgroundTasks:
         """Delete what is too old, too large or below the log start, in logs whose configuration is known."""
         now_ms = self._clock.wall_ms()
         mine = (log for log in self._online_logs() if not log.config.compacts)
-        due = [log for log in mine if retention.is_due(log, now_ms)]
+        due = [log for log in mine if core.retention.is_due(log, now_ms)]
         self._in_each_directory("retention", due, _apply_retention)
 
     def flush_due(self) -> None:
         """Flush logs whose flush.ms has passed since their last flush, or that have klog.flush.bytes to flush."""
-        self.flush_all([log for log in self._online_logs() if _is_dirty(log) and is_due(log)])
+        self.flush_all([log for log in self._online_logs() if _is_dirty(log) and core.is_due(log)])
 
     def flush_all(self, logs: Iterable[LogCore]) -> None:
         """Flush those of these logs that have anything to flush."""
         dirty = [log for log in logs if _is_dirty(log) and not log.closed and log.health.offline is None]
-        self._in_each_directory("flush", dirty, lambda log: flush(log, None))
+        self._in_each_directory("flush", dirty, lambda log: core.flush(log, None))
 
     def _in_each_directory(self, what: str, logs: list[LogCore], action: Callable[[LogCore], object]) -> None:
         """Call an action that moves recovery points, directory by directory, with one checkpoint after each."""
@@ -196,7 +198,7 @@ def _apply_retention(log: LogCore) -> None:
     """Pause cleaning meanwhile: the cleanup policy may have changed since the logs were chosen."""
     if log.cleaning.try_pause():
         try:
-            retention.apply(log)
+            core.retention.apply(log)
         finally:
             log.cleaning.resume()
 

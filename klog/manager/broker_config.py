@@ -6,9 +6,10 @@ Kafka: DynamicBrokerConfig.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from klog.config import ManagerConfig
+if TYPE_CHECKING:
+    from klog.config import ManagerConfig
 
 
 class BrokerConfig:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from klog.arguments import shown
 from klog.config import LogConfig, ManagerConfig, check_tiering
@@ -18,12 +18,14 @@ from klog.log.directory import checkpoint
 from klog.log.directory.partition_names import is_partition
 from klog.log.options import Durability, settled
 from klog.log.staged.layout import holds_only_staging
-from klog.manager.broker_config import BrokerConfig
-from klog.manager.directories import LogDirectory
-from klog.manager.directory_set import DirectorySet
 from klog.manager.move_note import left_over
 from klog.manager.topics import TopicEntry, TopicFile, plain
 from klog.values import replace
+
+if TYPE_CHECKING:
+    from klog.manager.broker_config import BrokerConfig
+    from klog.manager.directories import LogDirectory
+    from klog.manager.directory_set import DirectorySet
 
 
 class TopicCatalog:

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from klog.config import ManagerConfig
+from typing import TYPE_CHECKING
+
 from klog.errors import InvalidConfig
-from klog.log.log import Log
 from klog.values import dataclass
+
+if TYPE_CHECKING:
+    from klog.config import ManagerConfig
+    from klog.log.log import Log
 
 ENTRY_BYTES = 24  # of the key map, for one key
 MAP_BYTES_MAX = 2**31 - 1

@@ -22,23 +22,23 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from klog.clock import Clock, ManualClock
-from klog.config import ManagerConfig
-from klog.disk import Files
 from klog.errors import InvalidConfig
 from klog.histogram import Histogram
-from klog.log.log import Log
 from klog.logger import logger_of
-from klog.manager.broker_config import BrokerConfig
 from klog.manager.cleaner_settings import CleanerSettings, is_compacted
 from klog.manager.cleaner_worker import Worker
-from klog.manager.open_state import OpenState
-from klog.manager.registry import LogRegistry
 from klog.manager.throttle import Throttle
-from klog.scheduler import Scheduler, Task
 from klog.values import dataclass
 
 if TYPE_CHECKING:
+    from klog.config import ManagerConfig
+    from klog.disk import Files
+    from klog.log.log import Log
+    from klog.manager.broker_config import BrokerConfig
     from klog.manager.cleaner_work import CleanerWork
+    from klog.manager.open_state import OpenState
+    from klog.manager.registry import LogRegistry
+    from klog.scheduler import Scheduler, Task
 
 _log = logger_of("cleaner")
 _STOP_SECONDS = 60.0

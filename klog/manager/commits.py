@@ -17,25 +17,27 @@ import contextlib
 import os
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from klog.clock import Clock
 from klog.codec import crc32c
 from klog.disk import Files, directory_lock
 from klog.errors import PolicyViolation, StagingLost, TopicExists
+from klog.log import core
 from klog.log.directory import checkpoint
-from klog.log.log import Log
-from klog.log.retain.retention import remove_below_start
 from klog.log.staged import layout, streams, writers
 from klog.log.staged.manifest import AssignedFile, Manifest, NewTopic, Part, StagedFile, read_all
 from klog.logger import logger_of
-from klog.manager.catalog import TopicCatalog
-from klog.manager.directories import LogDirectory
-from klog.manager.directory_set import DirectorySet
-from klog.manager.registry import LogRegistry
 from klog.manager.topics import TopicEntry, check_collision, check_topic_name, plain
 from klog.segment import names
 from klog.values import dataclass, field
+
+if TYPE_CHECKING:
+    from klog.clock import Clock
+    from klog.log.log import Log
+    from klog.manager.catalog import TopicCatalog
+    from klog.manager.directories import LogDirectory
+    from klog.manager.directory_set import DirectorySet
+    from klog.manager.registry import LogRegistry
 
 _log = logger_of("manager")
 _READ_BYTES = 1 << 20
@@ -237,7 +239,7 @@ class Commits:
         if overwritten:
             directory.write_starts(overwritten)
             for log in overwritten:
-                remove_below_start(log._core)
+                core.retention.remove_below_start(log._core)
         if manifest.stream is not None:
             streams.committed(directory.path, *manifest.stream, self._files)
             self._remove_earlier(directory, *manifest.stream)

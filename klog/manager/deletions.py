@@ -6,17 +6,20 @@ Kafka: LogManager.logsToBeDeleted, asyncDelete, deleteLogs.
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
 
 from klog.disk import Files, remove_tree
-from klog.log.closing import abandon, mark_for_deletion
-from klog.log.directory.checkpoint import Partition
+from klog.log import core
 from klog.log.directory.partition_names import DELETE, suffixed_name
-from klog.log.log import Log
 from klog.logger import logger_of
-from klog.manager.directories import LogDirectory
-from klog.manager.registry import LogRegistry
-from klog.scheduler import Scheduler
 from klog.values import dataclass, field
+
+if TYPE_CHECKING:
+    from klog.log.directory.checkpoint import Partition
+    from klog.log.log import Log
+    from klog.manager.directories import LogDirectory
+    from klog.manager.registry import LogRegistry
+    from klog.scheduler import Scheduler
 
 _log = logger_of("manager")
 
@@ -37,7 +40,7 @@ class LogDeletions:
         log = self._registry.remove(key)
         if log is not None:
             self.hold(log)  # first: if the renaming fails, nothing else refers to the log
-            mark_for_deletion(log._core, os.path.basename(target))
+            core.mark_for_deletion(log._core, os.path.basename(target))
         else:
             self._files.rename(directory.partition_path(*key), target)
             self._files.fsync_dir(directory.path)
@@ -55,7 +58,7 @@ class LogDeletions:
             if directory.offline is None:
                 with directory.guarded():
                     if log is not None:
-                        abandon(log._core)
+                        core.abandon(log._core)
                         if log in self._marked:
                             self._marked.remove(log)
                     remove_tree(path, self._files)
@@ -66,4 +69,4 @@ class LogDeletions:
     def abandon(self) -> None:
         """Close the logs; their directories stay."""
         for log in self._marked:
-            abandon(log._core)
+            core.abandon(log._core)

@@ -15,6 +15,7 @@ import json
 import os
 import uuid
 from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
 
 from klog.disk import (
     DirectoryLock,
@@ -28,9 +29,7 @@ from klog.disk import (
 )
 from klog.errors import CorruptCheckpoint, NotALogDirectory, ReentrantCall
 from klog.locks import OwnLock
-from klog.log.core import LogCore
 from klog.log.directory import checkpoint, cleaner_offsets
-from klog.log.directory.checkpoint import Partition
 from klog.log.directory.partition_names import (
     METADATA_TOPIC,
     REMOTE_INDEX_CACHE,
@@ -38,13 +37,17 @@ from klog.log.directory.partition_names import (
     parse_directory_name,
     parse_suffixed_name,
 )
-from klog.log.log import Log
-from klog.log.options import ReaderBounds
 from klog.log.staged import layout
 from klog.log.staged.pending import PendingCommits
 from klog.logger import logger_of
 from klog.segment import names
 from klog.values import NamedTuple
+
+if TYPE_CHECKING:
+    from klog.log.core import LogCore
+    from klog.log.directory.checkpoint import Partition
+    from klog.log.log import Log
+    from klog.log.options import ReaderBounds
 
 _log = logger_of("manager")
 RESERVED_IDS = 100  # Kafka reserves the first ids: unassigned, lost, migrating

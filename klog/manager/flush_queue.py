@@ -9,10 +9,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable
+from typing import TYPE_CHECKING
 
 from klog.locks import OwnLock
-from klog.log.core import LogCore
-from klog.scheduler import Scheduler
+
+if TYPE_CHECKING:
+    from klog.log.core import LogCore
+    from klog.scheduler import Scheduler
 
 
 class FlushQueue:

@@ -11,18 +11,18 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from klog.disk import Files
-from klog.histogram import Histogram
-from klog.log.log import Log
-from klog.manager.cleaner_threads import BackgroundCleaner
-from klog.manager.directory_set import DirectorySet
-from klog.manager.flush_queue import FlushQueue
-from klog.manager.loading import Loading
-from klog.manager.registry import LogRegistry
 from klog.manager.traffic import ALL, Rates, Traffic, counts
 
 if TYPE_CHECKING:
+    from klog.disk import Files
+    from klog.histogram import Histogram
+    from klog.log.log import Log
     from klog.log.read.page_cache import LogPageCache
+    from klog.manager.cleaner_threads import BackgroundCleaner
+    from klog.manager.directory_set import DirectorySet
+    from klog.manager.flush_queue import FlushQueue
+    from klog.manager.loading import Loading
+    from klog.manager.registry import LogRegistry
 
 Gauges = dict[str, dict[str, float]]
 

@@ -6,19 +6,22 @@ from __future__ import annotations
 
 import threading
 from functools import partial
+from typing import TYPE_CHECKING
 
 from klog.disk import is_final
 from klog.errors import InconsistentTopicId, StorageOffline
-from klog.log.directory.checkpoint import Partition
 from klog.logger import logger_of
-from klog.manager.broker_config import BrokerConfig
 from klog.manager.directories import LogDirectory, is_ordinary
-from klog.manager.directory_set import DirectorySet
-from klog.manager.open_state import OpenState
 from klog.manager.pool import run_all
-from klog.manager.registry import LogRegistry
 from klog.progress import Event, Progress
 from klog.values import dataclass, field
+
+if TYPE_CHECKING:
+    from klog.log.directory.checkpoint import Partition
+    from klog.manager.broker_config import BrokerConfig
+    from klog.manager.directory_set import DirectorySet
+    from klog.manager.open_state import OpenState
+    from klog.manager.registry import LogRegistry
 
 _log = logger_of("manager")
 

@@ -20,7 +20,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
-from typing import TYPE_CHECKING, Any, Self, Unpack, get_args, overload
+from typing import TYPE_CHECKING, Any, Self, Unpack, overload
 
 from klog import arguments
 from klog.arguments import flag, text, whole
@@ -28,19 +28,13 @@ from klog.clock import Clock, SystemClock
 from klog.codec import load_libraries
 from klog.config import LogConfig, ManagerConfig, config_values
 from klog.disk import Files, HandleCache, RealFiles, is_directory
-from klog.disk.warm_up import WarmedUp
 from klog.errors import KlogError, ReentrantCall
-from klog.log import AppendInfo
-from klog.log.closing import abandon, disown, end_interrupted_close
-from klog.log.log import Log
+from klog.log import core
 from klog.log.options import Compression, Durability, Options, Policy, check_choices, check_tools
 from klog.log.read import warm_ranges
-from klog.log.read.isolation import Isolation
 from klog.log.read.optional_decoding import optional_decoding
 from klog.log.read.positions import checked_position
-from klog.log.read.reader import LogReader, in_turn
 from klog.log.state import forks
-from klog.log.write.inputs import check_records
 from klog.manager import gauges
 from klog.manager.background import BackgroundTasks
 from klog.manager.broker_config import BrokerConfig
@@ -60,23 +54,28 @@ from klog.manager.registry import LogRegistry
 from klog.manager.topic_append import append_to_topic
 from klog.manager.topic_life import PARTITIONS_MAX, TopicLife
 from klog.manager.topic_positions import TopicPosition, check_positions, of_partition
-from klog.manager.topic_source import MissingTopic
-from klog.manager.topics import TopicEntry
 from klog.manager.traffic import Rates, Traffic
-from klog.progress import Progress
 from klog.record import Record, Records, column_names
 from klog.scheduler import Scheduler
 
 if TYPE_CHECKING:
     from klog.decode import Decode
+    from klog.disk.warm_up import WarmedUp
     from klog.health import HealthReport
+    from klog.log import AppendInfo
+    from klog.log.log import Log
     from klog.log.read.decoding import DeadLetter, OnBad
+    from klog.log.read.isolation import Isolation
     from klog.log.read.latest import LatestByKey
     from klog.log.read.page_cache import LogPageCache
+    from klog.log.read.reader import LogReader
     from klog.log.write.shaping import ColumnNames, Shape, Unserialized
     from klog.manager.named_reader import NamedReader
     from klog.manager.topic_cursor import Missing
+    from klog.manager.topic_source import MissingTopic
     from klog.manager.topic_tail import TopicTail
+    from klog.manager.topics import TopicEntry
+    from klog.progress import Progress
 
 
 def open_directory(
@@ -615,7 +614,7 @@ class LogManager:
         if type(topic) is not str:
             topic = text("topic", topic)
         partitions = self._catalog.partitions(topic)
-        check_records(records)
+        core.check_records(records)
         logs = [self._registry.get(topic, partition) for partition in partitions]
         return logs, lambda: self._catalog.next_sticky(topic, len(logs))
 
@@ -649,7 +648,7 @@ class LogManager:
         names = None if columns is None else column_names(columns)
         include_control = arguments.flag("include_control", include_control)
         decoding = optional_decoding(topic, decode, on_bad, dead_letter, include_control)
-        return in_turn(readers, isolation, include_control, names, decoding)
+        return core.in_turn(readers, isolation, include_control, names, decoding)
 
     def count(
         self,
@@ -722,7 +721,7 @@ class LogManager:
         from klog.manager.topic_tail import tail_of
 
         timeout = arguments.seconds("timeout", timeout)
-        arguments.chosen("isolation", isolation, get_args(Isolation))
+        arguments.chosen("isolation", isolation, core.ISOLATIONS)
         if not isinstance(start, Mapping):
             start = checked_position("start", start)
         source = self._readers.source(topic, partition, missing_topic)
@@ -837,7 +836,7 @@ class LogManager:
         was interrupted."""
         self._readers.close()
         for log in self._registry.all():
-            end_interrupted_close(log._core)
+            core.end_interrupted_close(log._core)
         self._directories.unlock()
 
     def _stop(self) -> None:
@@ -885,9 +884,9 @@ class LogManager:
         self._deletions.abandon()
         self._readers.close()
         for log in self._registry.all():
-            disown(log._core)
+            core.disown(log._core)
             if not log.closed:
-                abandon(log._core)
+                core.abandon(log._core)
         self._directories.unlock()
 
     def _check_usable(self) -> None:

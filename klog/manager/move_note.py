@@ -13,14 +13,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from klog.disk import Files, exists, is_directory, read_whole
 from klog.errors import CorruptCheckpoint
 from klog.log.directory import checkpoint, versioned
-from klog.log.directory.checkpoint import Partition
 from klog.logger import logger_of
 from klog.segment import names
 from klog.values import NamedTuple
+
+if TYPE_CHECKING:
+    from klog.log.directory.checkpoint import Partition
 
 _log = logger_of("manager")
 NOTE = "klog-future.json"

@@ -19,32 +19,29 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from klog.disk import Files, exists, remove_tree
 from klog.errors import UnknownTopicOrPartition
-from klog.log.closing import abandon, disown
-from klog.log.core import LogCore
+from klog.log import core
 from klog.log.directory import checkpoint, cleaner_offsets
-from klog.log.directory.checkpoint import Partition
 from klog.log.directory.partition_names import DELETE, FUTURE, suffixed_name
-from klog.log.lifecycle import rename_locked
-from klog.log.log import Log
-from klog.log.opening import belong_to
-from klog.log.state.cleaning_state import without_cleaning
-from klog.log.write.roll import roll_or_undo_locked
-from klog.log.write.undo import wait_for_sync_locked
 from klog.logger import logger_of
 from klog.manager import move_note
-from klog.manager.catalog import TopicCatalog
-from klog.manager.deletions import LogDeletions
 from klog.manager.directories import Entries, LogDirectory, is_ordinary
-from klog.manager.directory_set import DirectorySet
 from klog.manager.move_note import NOTE, UNREADY, MoveNote, left_over
-from klog.manager.open_state import OpenState
-from klog.manager.registry import LogRegistry
 from klog.progress import Event, Progress
 from klog.segment import names
 from klog.values import NamedTuple, dataclass, field, replace
+
+if TYPE_CHECKING:
+    from klog.log.core import Log, LogCore
+    from klog.log.directory.checkpoint import Partition
+    from klog.manager.catalog import TopicCatalog
+    from klog.manager.deletions import LogDeletions
+    from klog.manager.directory_set import DirectorySet
+    from klog.manager.open_state import OpenState
+    from klog.manager.registry import LogRegistry
 
 _log = logger_of("manager")
 _CHUNK_BYTES = 1 << 20
@@ -107,7 +104,7 @@ class Moves:
                 self._files.fsync_dir(target.path)  # before a checkpoint names the partition
                 move_note.write(self._files, under_way.path, UNREADY._replace(key=key, source=source.path))
                 _catch_up(log, under_way, self._files, progress)
-            with without_cleaning(log._core), self._state.lock:
+            with core.without_cleaning(log._core), self._state.lock:
                 self._swap(log, source, target, under_way, progress)
         except BaseException:
             if target.offline is None:
@@ -156,23 +153,23 @@ class Moves:
         with log._core.lock:
             log._core.check_idle("a move")
             with target.guarded():
-                roll_or_undo_locked(log._core, log._core.log_end_offset)
+                core.roll_or_undo_locked(log._core, log._core.log_end_offset)
                 _copy_closed(log, under_way, self._files, progress)
                 copy = self._open_copy(log, target, under_way)
             delay_ms = log.config.file_delete_delay_ms
             old, live = suffixed_name(*key, DELETE), f"{key[0]}-{key[1]}"
             with copy._core.lock:
                 try:
-                    rename_locked(copy._core, live, True)
-                    rename_locked(log._core, old, True)
+                    core.rename_locked(copy._core, live, True)
+                    core.rename_locked(log._core, old, True)
                 except BaseException as error:
                     if copy.path != under_way.path or not isinstance(error, OSError):  # renamed; Ctrl-C: perhaps
                         log._core.go_offline(f"its move was not finished: {error}", disk=False)  # M2: the copy counts
-                    disown(copy._core)
-                    abandon(copy._core)
+                    core.disown(copy._core)
+                    core.abandon(copy._core)
                     raise
                 _exchange_locked(log._core, copy._core)
-                disown(copy._core, deleted=True)
+                core.disown(copy._core, deleted=True)
                 self._deletions.hold(copy)
         _log.info("event=moved log=%s from=%s to=%s", log.name, source.path, target.path)
         self._files.unlink(os.path.join(log.path, NOTE))
@@ -203,14 +200,14 @@ class Moves:
             log_start_offset=log.log_start_offset,
             topic_id=log.topic_id,
         )
-        copy = Log(path, options)
+        copy = core.Log(path, options)
         try:
-            belong_to(copy._core, target, target.flushed)
+            core.belong_to(copy._core, target, target.flushed)
             _keep_epochs(log._core, copy._core)
             if (copy.log_start_offset, copy.log_end_offset) != (log.log_start_offset, end):
                 raise OSError(f"{path} holds {copy!r} after copying {log!r}")
         except BaseException:
-            abandon(copy._core)
+            core.abandon(copy._core)
             raise
         if log.is_managed:
             copy.update_high_watermark(log.high_watermark)
@@ -370,5 +367,5 @@ def _exchange_locked(log: LogCore, copy: LogCore) -> None:
     """Let the users of the log use the copy, step 3. Both locks are held. Kafka replaces the log in its maps: there no
     caller keeps one."""
     for each in (log, copy):
-        wait_for_sync_locked(each)
+        core.wait_for_sync_locked(each)
     log.exchange(copy)

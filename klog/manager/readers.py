@@ -7,25 +7,26 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, get_args
 
 from klog.arguments import INT_MAX, chosen, optional_whole, text
-from klog.clock import Clock
 from klog.disk import Files, Leases
+from klog.log import core
 from klog.log.directory.reader_positions import PositionFile, reader_name, stored_positions
-from klog.log.read.isolation import Isolation
 from klog.log.read.optional_decoding import optional_decoding
 from klog.log.read.positions import checked_position
-from klog.manager.catalog import TopicCatalog
-from klog.manager.directory_set import DirectorySet
-from klog.manager.open_state import OpenState
-from klog.manager.registry import LogRegistry
 from klog.manager.topic_positions import TopicPosition, check_positions
 from klog.manager.topic_source import MissingTopic, TopicSource
 from klog.manager.topics import check_topic_name
 from klog.values import dataclass, field
 
 if TYPE_CHECKING:
+    from klog.clock import Clock
     from klog.decode import Decode
     from klog.log.read.decoding import DeadLetter, OnBad
+    from klog.log.read.isolation import Isolation
+    from klog.manager.catalog import TopicCatalog
+    from klog.manager.directory_set import DirectorySet
     from klog.manager.named_reader import NamedReader
+    from klog.manager.open_state import OpenState
+    from klog.manager.registry import LogRegistry
     from klog.manager.topic_cursor import Missing
 
 
@@ -86,7 +87,7 @@ class Readers:
         if group is not None and partition is not None:
             raise ValueError(f"partition={partition!r}, group={group!r}: a group shares out all partitions; omit one")
         chosen("missing", missing, get_args(Missing))
-        chosen("isolation", isolation, get_args(Isolation))
+        chosen("isolation", isolation, core.ISOLATIONS)
         commit_every = optional_whole("commit_every", commit_every, 1)
         if not isinstance(start, Mapping):
             start = checked_position("start", start)

@@ -10,27 +10,27 @@ import os
 import threading
 from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from klog.disk import is_directory
 from klog.errors import LogClosed, ReentrantCall
-from klog.log.closing import abandon
-from klog.log.core import LogCore
+from klog.log import core
 from klog.log.directory import checkpoint
-from klog.log.directory.checkpoint import Partition
 from klog.log.directory.reader_positions import lower_positions, reader_names
-from klog.log.log import Log
-from klog.log.opening import belong_to
-from klog.log.options import Options
 from klog.log.staged.layout import holds_only_staging
-from klog.log.state.cleaning_state import without_cleaning
 from klog.logger import logger_of
-from klog.manager.broker_config import BrokerConfig
-from klog.manager.catalog import TopicCatalog
-from klog.manager.directories import LogDirectory
-from klog.manager.directory_set import DirectorySet
-from klog.manager.open_state import OpenState
-from klog.manager.traffic import Traffic
 from klog.values import dataclass, field
+
+if TYPE_CHECKING:
+    from klog.log.core import Log, LogCore
+    from klog.log.directory.checkpoint import Partition
+    from klog.log.options import Options
+    from klog.manager.broker_config import BrokerConfig
+    from klog.manager.catalog import TopicCatalog
+    from klog.manager.directories import LogDirectory
+    from klog.manager.directory_set import DirectorySet
+    from klog.manager.open_state import OpenState
+    from klog.manager.traffic import Traffic
 
 _log = logger_of("manager")
 
@@ -136,7 +136,7 @@ class LogRegistry:
                 self._logs[key] = log
         except BaseException:
             if log is not None and not log.closed:
-                abandon(log._core)
+                core.abandon(log._core)
             raise
         finally:
             with state.lock:
@@ -159,8 +159,8 @@ class LogRegistry:
             raise self._catalog.unknown(*key)
         if self._state.read_only:
             options.hold_back(partial(directory.reader_bounds, key))
-        log = Log(path, options)
-        belong_to(log._core, directory, directory.flushed)
+        log = core.Log(path, options)
+        core.belong_to(log._core, directory, directory.flushed)
         return log
 
     def _lower_positions(self, directory: LogDirectory, log: LogCore, log_end: int, truncated: bool = False) -> None:
@@ -270,5 +270,5 @@ def _await_close(log: Log) -> None:
 
 def _end_cleaning(log: Log) -> None:
     """Abort a running cleaning. The next one uses the current state of the log."""
-    with without_cleaning(log._core):
+    with core.without_cleaning(log._core):
         pass

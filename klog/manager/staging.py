@@ -6,14 +6,17 @@ Tasks stage files with klog.log.staged.writing.StagedWriter; commits.py has the 
 from __future__ import annotations
 
 import contextlib
+from typing import TYPE_CHECKING
 
 from klog.clock import Clock, SystemClock
 from klog.disk import DirectoryLock, Files, RealFiles, exists
 from klog.errors import AlreadyLocked
 from klog.log.staged import layout, writers
 from klog.logger import logger_of
-from klog.manager.commits import Committed, StagedJob
-from klog.manager.manager import LogManager, open_directory
+from klog.manager import LogManager, open_directory
+
+if TYPE_CHECKING:
+    from klog.manager.commits import Committed, StagedJob
 
 _log = logger_of("manager")
 LOCK_WAIT_S = 10.0

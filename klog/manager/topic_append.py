@@ -10,21 +10,21 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 from klog.codec import parse_compression
 from klog.errors import KlogError
-from klog.log import AppendInfo
-from klog.log.core import append_group, encoded_whole
-from klog.log.log import Log
-from klog.log.options import Compression
-from klog.log.read.reader import LogReader
-from klog.log.write.inputs import is_whole
+from klog.log import core
 from klog.manager._partition import split, split_rows
 from klog.record import BatchGroup, Records, RowSource, is_arrow
 
+if TYPE_CHECKING:
+    from klog.log import AppendInfo
+    from klog.log.log import Log
+    from klog.log.options import Compression
+
 STICKY_RECORDS = 10_000
-Share = tuple[Log, BatchGroup, int]
+Share: TypeAlias = "tuple[Log, BatchGroup, int]"
 """One partition's part of the records, encoded, and the time of the append."""
 
 
@@ -36,7 +36,7 @@ def append_to_topic(
     try:
         for shares in encoded_shares(logs, records, compression, next_sticky):
             for log, group, now in shares:
-                count_in(done, log, append_group(log._core, group, now))
+                count_in(done, log, core.append_group(log._core, group, now))
                 log._core.options.scheduler.run_due()
     except BaseException as error:
         note_what_was_appended(error, done)
@@ -52,8 +52,8 @@ def encoded_shares(
     if compression is not None:
         parse_compression(compression)  # raises for an invalid value, even if there are no records
     waiting: list[Share] = []
-    whole = is_whole(records)
-    if is_arrow(records) and not isinstance(records, LogReader):
+    whole = core.is_whole(records)
+    if is_arrow(records) and not isinstance(records, core.LogReader):
         encoded = _encoded_rows(logs, RowSource(records), compression, next_sticky)
     else:
         encoded = _encoded_records(logs, iter(records), compression, next_sticky)
@@ -73,7 +73,7 @@ def _encoded_rows(
         for start in range(0, len(rows), STICKY_RECORDS):
             parts = split_rows(rows, start, STICKY_RECORDS, len(logs), next_sticky())
             yield [
-                (log, *encoded_whole(log._core, part, compression))
+                (log, *core.encoded_whole(log._core, part, compression))
                 for log, part in zip(logs, parts, strict=True)
                 if part is not None
             ]
@@ -98,7 +98,7 @@ def _encode(logs: Sequence[Log], chunk: list[Any], compression: Compression, sti
         lists = split(chunk, len(logs), sticky)
         for index, part in enumerate(lists):
             if part:
-                shares.append((logs[index], *encoded_whole(logs[index]._core, part, compression)))
+                shares.append((logs[index], *core.encoded_whole(logs[index]._core, part, compression)))
     except (KlogError, TypeError) as error:
         found = re.search(r"\brecord (\d+)", str(error.args[0]) if error.args else "")
         if found:  # the number counts the records of one partition

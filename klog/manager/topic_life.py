@@ -17,30 +17,32 @@ import contextlib
 import os
 import uuid
 from collections.abc import Iterable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from klog import arguments
 from klog.arguments import whole
 from klog.config import LogConfig, check_tiering, config_values
 from klog.disk import Files, is_directory, remove_tree
 from klog.errors import InvalidPartitions, StorageOffline, TopicExists
+from klog.log import core
 from klog.log.directory import checkpoint
-from klog.log.directory.checkpoint import Partition
 from klog.log.directory.partition_names import DELETE, STRAY, suffixed_name
 from klog.log.staged.layout import holds_only_staging
-from klog.log.state.cleaning_state import without_cleaning
 from klog.logger import logger_of
-from klog.manager.broker_config import BrokerConfig
 from klog.manager.catalog import TopicCatalog, duplicate
-from klog.manager.deletions import LogDeletions
 from klog.manager.directories import RESERVED_IDS, Entries, LogDirectory
-from klog.manager.directory_set import DirectorySet
-from klog.manager.moving import Moves
-from klog.manager.open_state import OpenState
-from klog.manager.registry import LogRegistry
 from klog.manager.topics import TopicEntry, check_collision, check_topic_name, plain
 from klog.segment import names
 from klog.values import dataclass, replace
+
+if TYPE_CHECKING:
+    from klog.log.directory.checkpoint import Partition
+    from klog.manager.broker_config import BrokerConfig
+    from klog.manager.deletions import LogDeletions
+    from klog.manager.directory_set import DirectorySet
+    from klog.manager.moving import Moves
+    from klog.manager.open_state import OpenState
+    from klog.manager.registry import LogRegistry
 
 _log = logger_of("manager")
 PARTITIONS_MAX = 10_000  # Kafka: QuorumController.MAX_RECORDS_PER_USER_OP, the limit of one request
@@ -239,7 +241,7 @@ class TopicLife:
             loaded = self._registry.of_topic(name)
             with contextlib.ExitStack() as stack:
                 for log in loaded:  # the checkpoint forgets them after the last write of a cleaning
-                    stack.enter_context(without_cleaning(log._core))
+                    stack.enter_context(core.without_cleaning(log._core))
                 with self._state.lock:
                     self._state.begins("a deletion")
                     partitions = self._catalog.partitions(name)

@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from klog.clock import Clock
-from klog.disk import Notifier
 from klog.errors import UnknownTopicOrPartition
-from klog.log.log import Log
-from klog.manager.catalog import TopicCatalog
-from klog.manager.open_state import OpenState
-from klog.manager.registry import LogRegistry
 from klog.values import dataclass
+
+if TYPE_CHECKING:
+    from klog.clock import Clock
+    from klog.disk import Notifier
+    from klog.log.log import Log
+    from klog.manager.catalog import TopicCatalog
+    from klog.manager.open_state import OpenState
+    from klog.manager.registry import LogRegistry
 
 MissingTopic = Literal["error", "wait"]
 

@@ -9,11 +9,14 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from collections.abc import Iterable
+from typing import TYPE_CHECKING
 
-from klog.clock import Clock
 from klog.histogram import Histogram
-from klog.log.log import Log
 from klog.manager.rates import Meter, Rate
+
+if TYPE_CHECKING:
+    from klog.clock import Clock
+    from klog.log.log import Log
 
 ALL = ""
 Rates = dict[str, dict[str, Rate]]

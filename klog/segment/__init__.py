@@ -6,27 +6,31 @@ HeaderIterator and the scans of a .log file, for code that loads, counts and ins
 returns Arrow columns; OFFSET_ENTRY and TIME_ENTRY, the bytes of an entry of each index.
 """
 
+from klog import lazy
 from klog.segment import names
-from klog.segment._headers import HEADER_FIELDS, HeaderColumns, HeaderFields, read_headers
-from klog.segment._index import OFFSET_ENTRY, TIME_ENTRY, IndexPair, base_offset
-from klog.segment._opening import SettledEnd, read_heads, settled_end
-from klog.segment._scan import (
-    Header,
-    HeaderIterator,
-    Scan,
-    count_records,
-    find_offset,
-    has_sound_batch,
-    nul_page_within,
-    producing,
-    scan_checked,
-    scan_headers,
-    search_batch,
-)
-from klog.segment._span import span
-from klog.segment.segment import FoundByTime, Segment, index_bytes_needed
-from klog.segment.segment_dir import SegmentDir
-from klog.segment.txn_index import AbortedTransaction, collect_aborted, parse_txn_index
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from klog.segment._headers import HEADER_FIELDS, HeaderColumns, HeaderFields, read_headers
+    from klog.segment._index import OFFSET_ENTRY, TIME_ENTRY, IndexPair, base_offset
+    from klog.segment._opening import SettledEnd, read_heads, settled_end
+    from klog.segment._scan import (
+        Header,
+        HeaderIterator,
+        Scan,
+        count_records,
+        find_offset,
+        has_sound_batch,
+        nul_page_within,
+        producing,
+        scan_checked,
+        scan_headers,
+        search_batch,
+    )
+    from klog.segment._span import span
+    from klog.segment.segment import FoundByTime, Segment, index_bytes_needed
+    from klog.segment.segment_dir import SegmentDir
+    from klog.segment.txn_index import AbortedTransaction, collect_aborted, parse_txn_index
 
 __all__ = [
     "HEADER_FIELDS",
@@ -61,3 +65,37 @@ __all__ = [
     "settled_end",
     "span",
 ]
+_PLACES = {
+    "AbortedTransaction": "txn_index",
+    "FoundByTime": "segment",
+    "HEADER_FIELDS": "_headers",
+    "Header": "_scan",
+    "HeaderColumns": "_headers",
+    "HeaderFields": "_headers",
+    "HeaderIterator": "_scan",
+    "IndexPair": "_index",
+    "OFFSET_ENTRY": "_index",
+    "Scan": "_scan",
+    "Segment": "segment",
+    "SegmentDir": "segment_dir",
+    "SettledEnd": "_opening",
+    "TIME_ENTRY": "_index",
+    "base_offset": "_index",
+    "collect_aborted": "txn_index",
+    "count_records": "_scan",
+    "find_offset": "_scan",
+    "has_sound_batch": "_scan",
+    "index_bytes_needed": "segment",
+    "nul_page_within": "_scan",
+    "parse_txn_index": "txn_index",
+    "producing": "_scan",
+    "read_headers": "_headers",
+    "read_heads": "_opening",
+    "scan_checked": "_scan",
+    "scan_headers": "_scan",
+    "search_batch": "_scan",
+    "settled_end": "_opening",
+    "span": "_span",
+}
+
+__getattr__ = lazy.attributes(globals(), _PLACES)

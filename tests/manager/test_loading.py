@@ -12,7 +12,8 @@ import pytest
 import klog
 from klog.clock import ManualClock
 from klog.errors import CorruptLog, StorageOffline
-from klog.manager import loading, registry
+from klog.log import core
+from klog.manager import loading
 from klog.manager.pool import run_all
 from klog.progress import Event
 from tests.support.abandon import abandon
@@ -100,7 +101,7 @@ def test_unclean_directories_load_first_each_with_its_threads(tmp_path: Path, mo
     paths = made(tmp_path)
     (paths[1] / MARKER).unlink()
     barrier, order = threading.Barrier(4), []
-    real = registry.Log
+    real = core.Log
 
     def load(path: str, options: Any) -> klog.Log:
         order.append(Path(path).parent.name)
@@ -108,7 +109,7 @@ def test_unclean_directories_load_first_each_with_its_threads(tmp_path: Path, mo
             barrier.wait(PATIENCE)  # two of each directory at once, or this times out
         return real(path, options)
 
-    monkeypatch.setattr(registry, "Log", load)
+    monkeypatch.setattr(core, "Log", load)
     with opened(paths, num_recovery_threads_per_data_dir=2) as logs:
         logs.load_all()
         assert sorted(order[:4]) == ["a", "a", "b", "b"]
@@ -147,7 +148,7 @@ def test_the_gauges_count_down_and_are_removed(tmp_path: Path, monkeypatch: pyte
 
 def broken_load(monkeypatch: pytest.MonkeyPatch, names: dict[str, BaseException]) -> list[str]:
     """Make loading these logs fail with this error. Returns the names of the logs that were tried."""
-    real, tried = registry.Log, []
+    real, tried = core.Log, []
 
     def load(path: str, options: Any) -> klog.Log:
         tried.append(Path(path).name)
@@ -155,7 +156,7 @@ def broken_load(monkeypatch: pytest.MonkeyPatch, names: dict[str, BaseException]
             raise names[Path(path).name]
         return real(path, options)
 
-    monkeypatch.setattr(registry, "Log", load)
+    monkeypatch.setattr(core, "Log", load)
     return tried
 
 

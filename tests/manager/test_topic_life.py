@@ -451,12 +451,12 @@ def test_a_change_while_a_log_is_being_loaded_is_not_lost(
     tmp_path: Path, level: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """LM9: a change during a load reloads that topic only; a broker-level one reloads all."""
-    from klog.manager import registry
+    from klog.log import core
 
     with opened(tmp_path) as logs:
         logs.create_topic("t")
         logs.create_topic("u")
-        real = registry.Log
+        real = core.Log
         settled: list[str] = []
 
         def slow(path: str, options: Any) -> klog.Log:
@@ -474,7 +474,7 @@ def test_a_change_while_a_log_is_being_loaded_is_not_lost(
             settled.append(log.topic)
             plain(log, config)
 
-        monkeypatch.setattr(registry, "Log", slow)
+        monkeypatch.setattr(core, "Log", slow)
         monkeypatch.setattr(real, "update_config", update)
         other = logs.log("u")
         assert logs.log("t").config.segment_ms == 5
@@ -499,7 +499,7 @@ def test_deleting_the_topic_of_a_closed_log_leaves_a_clean_shutdown(tmp_path: Pa
 
 def test_a_failed_load_leaves_no_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """LM9: this also holds if the creation failed."""
-    from klog.manager import registry
+    from klog.log import core
 
     with opened(tmp_path) as logs:
         logs.create_topic("t")
@@ -507,7 +507,7 @@ def test_a_failed_load_leaves_no_state(tmp_path: Path, monkeypatch: pytest.Monke
         def broken(path: str, options: Any) -> klog.Log:
             raise RuntimeError("no log today")
 
-        monkeypatch.setattr(registry, "Log", broken)
+        monkeypatch.setattr(core, "Log", broken)
         with pytest.raises(RuntimeError, match="no log today"):
             logs.log("t")
         monkeypatch.undo()

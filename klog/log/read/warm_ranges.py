@@ -17,12 +17,12 @@ from klog.arguments import function, having, optional_whole, seconds
 from klog.disk import RealFiles, exists
 from klog.disk.warm_up import FileRange, WarmedUp, warm_up
 from klog.errors import CorruptData
-from klog.log.state._log_core import LogCore
 from klog.logger import logger_of
-from klog.segment import Segment
 
 if TYPE_CHECKING:
+    from klog.log.state._log_core import LogCore
     from klog.progress import Progress
+    from klog.segment import Segment
 
 _log = logger_of("log")
 
