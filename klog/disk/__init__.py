@@ -18,31 +18,35 @@ The only package that makes system calls on files. Its API:
 The modules residency and monitor report what is in the page cache. They are imported only where they are used.
 """
 
-from klog.disk._batch_read import read_parts
-from klog.disk._direct import DirectFile
-from klog.disk._directory import identity_of
-from klog.disk._handles import Handles, Reusable
-from klog.disk._io import AlignedBuffer, LogFile
-from klog.disk._residency import ReadSampler
-from klog.disk._send import SendCounts, Target, check_target, send_slice
-from klog.disk._views import let_go, view_of
-from klog.disk._watched import Watched
-from klog.disk._whole import read_whole
-from klog.disk.claim import Claim
-from klog.disk.direct import DirectReader, DirectWriter
-from klog.disk.faults import failed_sync_in, is_final, is_full, lacks_descriptors, naming_the_next_step, os_error
-from klog.disk.files import Files, RealFiles
-from klog.disk.handles import HandleCache
-from klog.disk.leases import NUMBERS, Holder, Leases
-from klog.disk.lock import DirectoryLock, check_directory_lock, directory_lock, holder_of
-from klog.disk.new_directories import make_directories, sync_name
-from klog.disk.new_file import FileSink, NewFile
-from klog.disk.presence import check_directory, exists, is_directory
-from klog.disk.private import read_private
-from klog.disk.removal import remove_tree
-from klog.disk.send import YIELD_BYTES, HasFileno, cork, send_bytes, send_yielding
-from klog.disk.watch import Notifier, Waiter
-from klog.disk.write_behind import BehindCounts, WriteBackFailed, WriteBehind
+from klog import lazy
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from klog.disk._batch_read import read_parts
+    from klog.disk._direct import DirectFile
+    from klog.disk._directory import identity_of
+    from klog.disk._handles import Handles, Reusable
+    from klog.disk._io import AlignedBuffer, LogFile
+    from klog.disk._residency import ReadSampler
+    from klog.disk._send import SendCounts, Target, check_target, send_slice
+    from klog.disk._views import let_go, view_of
+    from klog.disk._watched import Watched
+    from klog.disk._whole import read_whole
+    from klog.disk.claim import Claim
+    from klog.disk.direct import DirectReader, DirectWriter
+    from klog.disk.faults import failed_sync_in, is_final, is_full, lacks_descriptors, naming_the_next_step, os_error
+    from klog.disk.files import Files, RealFiles
+    from klog.disk.handles import HandleCache
+    from klog.disk.leases import NUMBERS, Holder, Leases
+    from klog.disk.lock import DirectoryLock, check_directory_lock, directory_lock, holder_of
+    from klog.disk.new_directories import make_directories, sync_name
+    from klog.disk.new_file import FileSink, NewFile
+    from klog.disk.presence import check_directory, exists, is_directory
+    from klog.disk.private import read_private
+    from klog.disk.removal import remove_tree
+    from klog.disk.send import YIELD_BYTES, HasFileno, cork, send_bytes, send_yielding
+    from klog.disk.watch import Notifier, Waiter
+    from klog.disk.write_behind import BehindCounts, WriteBackFailed, WriteBehind
 
 __all__ = [
     "NUMBERS",
@@ -100,6 +104,64 @@ __all__ = [
     "sync_name",
     "view_of",
 ]
+_PLACES = {
+    "AlignedBuffer": "_io",
+    "BehindCounts": "write_behind",
+    "Claim": "claim",
+    "DirectFile": "_direct",
+    "DirectReader": "direct",
+    "DirectWriter": "direct",
+    "DirectoryLock": "lock",
+    "FileSink": "new_file",
+    "Files": "files",
+    "HandleCache": "handles",
+    "Handles": "_handles",
+    "HasFileno": "send",
+    "Holder": "leases",
+    "Leases": "leases",
+    "LogFile": "_io",
+    "NUMBERS": "leases",
+    "NewFile": "new_file",
+    "Notifier": "watch",
+    "ReadSampler": "_residency",
+    "RealFiles": "files",
+    "Reusable": "_handles",
+    "SendCounts": "_send",
+    "Target": "_send",
+    "Waiter": "watch",
+    "Watched": "_watched",
+    "WriteBackFailed": "write_behind",
+    "WriteBehind": "write_behind",
+    "YIELD_BYTES": "send",
+    "check_directory": "presence",
+    "check_directory_lock": "lock",
+    "check_target": "_send",
+    "cork": "send",
+    "directory_lock": "lock",
+    "exists": "presence",
+    "failed_sync_in": "faults",
+    "holder_of": "lock",
+    "identity_of": "_directory",
+    "is_directory": "presence",
+    "is_final": "faults",
+    "is_full": "faults",
+    "lacks_descriptors": "faults",
+    "let_go": "_views",
+    "make_directories": "new_directories",
+    "naming_the_next_step": "faults",
+    "os_error": "faults",
+    "read_parts": "_batch_read",
+    "read_private": "private",
+    "read_whole": "_whole",
+    "remove_tree": "removal",
+    "send_bytes": "send",
+    "send_slice": "_send",
+    "send_yielding": "send",
+    "sync_name": "new_directories",
+    "view_of": "_views",
+}
+
+__getattr__ = lazy.attributes(globals(), _PLACES)
 
 
 def __dir__() -> list[str]:

@@ -18,27 +18,31 @@ Takes plain payloads and checksums from `codec`; gives `segment` and `log` batch
     Record, RecordBatch, TimestampType  types of input and output; Records: the types accepted as input
 """
 
-from klog.record._batch import RecordBatch, decode, iter_records, pairs, validate
-from klog.record._builder import BatchBuilder, BatchGroup, Encoder, encode, join_groups
-from klog.record._columns import FIELDS, ORIGIN_FIELDS, ArrowStream, Columns, column_names, columns
-from klog.record._encoded import EncodedBatches
-from klog.record._latest import note_latest
-from klog.record._leader import ValidatedBatch, validate_append
-from klog.record._record import Record
-from klog.record._renumber import renumber
-from klog.record._rows import Rows, RowSource, is_arrow
-from klog.record._table import (
-    BATCH_HEADER,
-    BATCH_PREFIX,
-    DELETE_HORIZON,
-    BatchTable,
-    UncheckedHeader,
-    unchecked_header,
-)
-from klog.record.inputs import Records
-from klog.record.lists import Lists
-from klog.record.refusals import RecordError
-from klog.record.timestamps import TimestampType
+from klog import lazy
+
+TYPE_CHECKING = False
+if TYPE_CHECKING:
+    from klog.record._batch import RecordBatch, decode, iter_records, pairs, validate
+    from klog.record._builder import BatchBuilder, BatchGroup, Encoder, encode, join_groups
+    from klog.record._columns import FIELDS, ORIGIN_FIELDS, ArrowStream, Columns, column_names, columns
+    from klog.record._encoded import EncodedBatches
+    from klog.record._latest import note_latest
+    from klog.record._leader import ValidatedBatch, validate_append
+    from klog.record._record import Record
+    from klog.record._renumber import renumber
+    from klog.record._rows import Rows, RowSource, is_arrow
+    from klog.record._table import (
+        BATCH_HEADER,
+        BATCH_PREFIX,
+        DELETE_HORIZON,
+        BatchTable,
+        UncheckedHeader,
+        unchecked_header,
+    )
+    from klog.record.inputs import Records
+    from klog.record.lists import Lists
+    from klog.record.refusals import RecordError
+    from klog.record.timestamps import TimestampType
 
 __all__ = [
     "BATCH_HEADER",
@@ -77,6 +81,45 @@ __all__ = [
     "validate",
     "validate_append",
 ]
+_PLACES = {
+    "ArrowStream": "_columns",
+    "BATCH_HEADER": "_table",
+    "BATCH_PREFIX": "_table",
+    "BatchBuilder": "_builder",
+    "BatchGroup": "_builder",
+    "BatchTable": "_table",
+    "Columns": "_columns",
+    "DELETE_HORIZON": "_table",
+    "EncodedBatches": "_encoded",
+    "Encoder": "_builder",
+    "FIELDS": "_columns",
+    "Lists": "lists",
+    "ORIGIN_FIELDS": "_columns",
+    "Record": "_record",
+    "RecordBatch": "_batch",
+    "RecordError": "refusals",
+    "Records": "inputs",
+    "RowSource": "_rows",
+    "Rows": "_rows",
+    "TimestampType": "timestamps",
+    "UncheckedHeader": "_table",
+    "ValidatedBatch": "_leader",
+    "column_names": "_columns",
+    "columns": "_columns",
+    "decode": "_batch",
+    "encode": "_builder",
+    "is_arrow": "_rows",
+    "iter_records": "_batch",
+    "join_groups": "_builder",
+    "note_latest": "_latest",
+    "pairs": "_batch",
+    "renumber": "_renumber",
+    "unchecked_header": "_table",
+    "validate": "_batch",
+    "validate_append": "_leader",
+}
+
+__getattr__ = lazy.attributes(globals(), _PLACES)
 
 
 def __dir__() -> list[str]:

@@ -25,7 +25,7 @@ from tests.support.syscalls import count_syscalls
 ROOT = Path(__file__).resolve().parents[2]
 T = 1_700_000_000_000
 SESSION_PARTITIONS = 1000
-MODULES = 325  # more than a broker imports until it serves clients, with the modules of Python itself
+MODULES = 310  # more than a broker imports until it serves clients, with the modules of Python itself
 
 
 class Sent:
