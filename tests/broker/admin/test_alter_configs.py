@@ -278,6 +278,7 @@ def test_a_failed_write_undoes_the_change(tmp_path: Path) -> None:
         assert alter(world, BROKER, "", ("log.retention.ms", SET, "7")) is ErrorCode.NONE
         files.under = [str(tmp_path)]
         assert alter(world, BROKER, "", ("log.retention.ms", SET, "8")) is ErrorCode.KAFKA_STORAGE_ERROR
+        files.under = []
         assert world.admin.dynamic.default == {"log.retention.ms": "7"}
         assert world.logs.config.topic_config({})["retention.ms"] == 7
 

@@ -65,6 +65,7 @@ class World:
             cluster_id="cluster",
             nodes=lambda _listener: [Node(NODE, "localhost", 9092)],
             config={**(config or {}), **(given or {})},
+            files=files,
             **options,
         )
         self.admin.start()
