@@ -49,7 +49,7 @@ from klog.segment._scan import (
 )
 from klog.segment._state import SegmentState
 from klog.segment.active import Active, WriteCounts, open_to_write
-from klog.segment.lost_end import lost_end
+from klog.segment.lost_end import LostEnd, lost_end
 from klog.segment.segment_dir import SegmentDir
 from klog.segment.txn_index import TxnIndex
 from klog.values import NamedTuple
@@ -840,6 +840,22 @@ class Segment(SegmentState):
         )
         error.next_offset = self.next_offset
         raise error
+
+    def lost_below(self, offset: int) -> LostEnd | None:
+        """Return what the end of the last segment has lost of the records below offset, if its index files show it. For
+        a load, before it rebuilds them."""
+        try:
+            index = IndexPair(*self._index_paths(), self.base_offset, table=self.segment_dir.files.table)
+        except (OSError, CorruptIndex):
+            return None
+        try:
+            index.check(_POSITION_MAX)
+            index.limit(self.size)
+            return lost_end(self.file, index, self.size, offset)
+        except CorruptIndex:
+            return None
+        finally:
+            index.close()
 
     def _check_located(self, offset: int, header: Header | None, end: int) -> None:
         """Raise CorruptBatch if the header found is that of a damaged batch, or such a header has led past offset."""

@@ -7,6 +7,7 @@ import contextlib
 import shutil
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -15,7 +16,7 @@ from klog.clock import ManualClock
 from klog.errors import CorruptBatch, CorruptLog
 from klog.record import decode
 from tests.support.damage import flip
-from tests.support.logs import NOW, one_log, values
+from tests.support.logs import NOW, one_log, tree, values
 
 COUNT = 8  # batches of a log with a wrong length
 CLOSED, END = 6, 9  # log ends without the last batch, and with it
@@ -52,8 +53,8 @@ class Tail:
         for name, content in self.files.items():
             (self.path / name).write_bytes(data if name == self.file.name else content)
 
-    def open(self, *, clean: bool, point: int) -> klog.Log:
-        return klog.Log.open(self.path, clock=ManualClock(NOW), clean_shutdown=clean, recovery_point=point)
+    def open(self, *, clean: bool, point: int, **options: Any) -> klog.Log:
+        return klog.Log.open(self.path, clock=ManualClock(NOW), clean_shutdown=clean, recovery_point=point, **options)
 
 
 @pytest.fixture
@@ -108,6 +109,43 @@ def test_missing_bytes_below_the_recovery_point(tail: Tail, clean: bool) -> None
         assert tail.file.read_bytes() == tail.data[:size]
         with tail.open(clean=clean, point=CLOSED) as log:
             assert (log.log_end_offset, log.segments[-1].size) == (CLOSED, tail.last)
+
+
+@pytest.mark.parametrize("kept", [0, 1], ids=["no batch left", "one batch left"])
+@pytest.mark.parametrize("clean", [True, False], ids=["clean", "unclean"])
+def test_missing_batches_below_the_recovery_point(tail: Tail, clean: bool, kept: int) -> None:
+    """The file ends between two batches, so that no torn one shows the loss. The entries of its index do."""
+    tail.lay_out(tail.data[: tail.last * kept])
+    base = int(tail.file.stem)
+    end = CLOSED if kept else base
+    before = tree(tail.path)
+    for _ in range(2):  # the first open does not hide it from the second
+        with pytest.raises(CorruptLog, match=f"the recovery point is {END}") as caught:
+            tail.open(clean=clean, point=END)
+        assert (caught.value.path, caught.value.position, caught.value.offset) == (
+            str(tail.file),
+            tail.last * kept,
+            end,
+        )
+        assert tree(tail.path) == before
+    with tail.open(clean=clean, point=end) as log:
+        assert (log.log_end_offset, log.recovery.details) == (end, ())
+    tail.lay_out(tail.data[: tail.last * kept])
+    with tail.open(clean=clean, point=END, recovery="kafka") as log:
+        assert log.log_end_offset == end
+        assert f"offset {end}, below the recovery point {END}" in log.recovery.reason
+
+
+@pytest.mark.parametrize("clean", [True, False], ids=["clean", "unclean"])
+def test_a_shorter_log_without_further_evidence_is_reported(tail: Tail, clean: bool) -> None:
+    """As where the whole last segment is missing: nothing but the recovery point shows that there were more records."""
+    for name in list(tail.files):
+        if name.startswith(tail.file.stem):
+            (tail.path / name).unlink()
+    for read_only in (True, False):
+        with tail.open(clean=clean, point=END, read_only=read_only) as log:
+            assert log.log_end_offset == int(tail.file.stem)
+            assert f"offset {log.log_end_offset}, below the recovery point {END}" in log.recovery.reason
 
 
 @pytest.mark.parametrize("point", [0, 2 * COUNT], ids=["unknown", "at the end"])

@@ -40,7 +40,8 @@ def logs(directory: Path) -> dict[str, bytes]:
 
 
 REFUSED = {
-    "base-offset-below-segment-clean", "base-offset-below-segment-unclean", "cut-mid-header-clean",
+    "active-log-zero-clean", "base-offset-below-segment-clean", "base-offset-below-segment-unclean",
+    "cut-boundary-clean", "cut-half-segment-clean", "cut-mid-header-clean",
     "cut-mid-length-clean", "cut-mid-records-clean", "flip-first-body-of-active-unclean",
     "flip-middle-rp0-unclean", "fuzz-04-clean", "fuzz-05-unclean", "fuzz-06-unclean", "fuzz-08-unclean",
     "fuzz-09-unclean", "fuzz-12-unclean", "fuzz-13-clean", "fuzz-13-unclean", "fuzz-14-unclean",

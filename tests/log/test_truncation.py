@@ -537,12 +537,15 @@ def test_a_log_start_between_the_last_batch_and_the_log_end(tmp_path: Path, befo
 
 
 def test_a_lost_empty_log_file_does_not_prevent_opening(tmp_path: Path) -> None:
-    """A log start in a log without a byte: no record can be lost."""
+    """A log start in a log without a byte, as a truncation leaves it that a crash ends: it lowers the recovery point
+    first. Below the recovery point a record was on disk."""
     with klog.Log.open(tmp_path / "t-0") as log:
         log.append_batches(batch(3))
         log.delete_records(2)
     (tmp_path / "t-0" / "00000000000000000000.log").write_bytes(b"")
-    with klog.Log.open(tmp_path / "t-0") as log:
+    with pytest.raises(CorruptLog, match="the recovery point is 3"):
+        klog.Log.open(tmp_path / "t-0")
+    with klog.Log.open(tmp_path / "t-0", recovery_point=0) as log:
         assert (log.log_start_offset, log.log_end_offset) == (2, 2)
 
 

@@ -25,7 +25,7 @@ from klog.log.load.batch_epochs import learn_epochs, mend_epochs
 from klog.log.load.damage import batch_after, before_wrong_length
 from klog.log.load.inputs import Findings, Inputs, Recovery, new_segment, segment_dir_of
 from klog.log.load.leftovers import check_complete, clear_leftovers, remove_orphans
-from klog.log.load.missing import refuse_deleted, refuse_emptied, refuse_orphans
+from klog.log.load.missing import refuse_cut_end, refuse_deleted, refuse_emptied, refuse_orphans
 from klog.log.load.rebuild import (
     DerivedState,
     mend_txn_indexes,
@@ -164,6 +164,8 @@ def load_writable(inputs: Inputs) -> Loaded:
     _remove_orphans(inputs, listing, unfinished, found)
     end = _settled_end(inputs, listing)
     segments = _list_segments(inputs, listing, found, writable=True, end=end)
+    if segments and end is None and inputs.policy == "strict":
+        refuse_cut_end(inputs, segments[-1])
     derived = DerivedState(inputs, listing)
     if derived.epochs.problem is not None:
         found.note(f"leader epochs rebuilt: {derived.epochs.problem}")
@@ -178,11 +180,7 @@ def load_writable(inputs: Inputs) -> Loaded:
         segments = recover(inputs, segments, found, derived)
     log_end = segments[-1].next_offset if segments else inputs.log_start_offset
     if log_end < inputs.recovery_point:
-        path, size = (segments[-1].path, segments[-1].size) if segments else (inputs.directory, 0)
-        found.note(
-            f"flushed records are missing: {path} ends at position {size}, offset {log_end}, below the recovery point "
-            f"{inputs.recovery_point}"
-        )
+        found.note(_missing_text(inputs, segments, log_end))
     if segments and log_end < inputs.log_start_offset:
         nothing_there = found.bytes_truncated == 0 and not any(segment.size for segment in segments)
         if inputs.policy == "strict" and not nothing_there:
@@ -225,6 +223,14 @@ def load_writable(inputs: Inputs) -> Loaded:
     )
 
 
+def _missing_text(inputs: Inputs, segments: list[Segment], end: int) -> str:
+    path, size = (segments[-1].path, segments[-1].size) if segments else (inputs.directory, 0)
+    return (
+        f"flushed records are missing: {path} ends at position {size}, offset {end}, below the recovery point "
+        f"{inputs.recovery_point}"
+    )
+
+
 def _sync_what_a_killed_process_left(inputs: Inputs, segments: list[Segment]) -> None:
     """Sync the segments from the one with the recovery point on, and the names of all files.
 
@@ -259,6 +265,8 @@ def _load_read_only(inputs: Inputs) -> Loaded:
     last_at = -1
     if segments:
         last_at = _learn_end(inputs, segments[-1], found)
+        if segments[-1].next_offset < inputs.recovery_point and not found.details:
+            found.details.append(_missing_text(inputs, segments, segments[-1].next_offset))
     log_start = max(inputs.log_start_offset, segments[0].base_offset) if segments else inputs.log_start_offset
     if epochs.problem is not None or (not epochs.entries and any(segment.size for segment in segments)):
         learn_epochs(epochs, segments)

@@ -1,4 +1,4 @@
-"""Segments in the middle of a log whose `.log` is gone or emptied, as far as other files show it: "strict" refuses to
+"""Records that are missing in the middle of a log, or at its end, as far as other files show it: "strict" refuses to
 open.
 
     X.index or X.timeindex without X.log: the `.log` was removed from outside. klog and a broker rename it to .deleted
@@ -8,8 +8,11 @@ open.
 
     an entry in X.index or X.timeindex, and no batch in X.log
 
+    the same of the last segment, for batches below the recovery point
+
 The first two do not count while a compaction is unfinished, or if the segment before reaches beyond X. Without such a
-file nothing tells a lost segment from one whose records were compacted away.
+file nothing tells a lost segment from one whose records were compacted away. A last segment whose `.log` is gone is
+left out, as by a broker, with a warning.
 """
 
 from __future__ import annotations
@@ -68,6 +71,23 @@ def refuse_emptied(inputs: Inputs, segments: Sequence[Segment]) -> None:
             ) from None
         finally:
             segment.close()
+
+
+def refuse_cut_end(inputs: Inputs, segment: Segment) -> None:
+    """Raise CorruptLog if the last segment has lost batches below the recovery point: they were on disk. Called before
+    its indexes, which show it, are rebuilt."""
+    point = inputs.recovery_point
+    lost = segment.lost_below(point) if segment.base_offset < point else None
+    if lost is not None:
+        raise CorruptLog(
+            f"the file ends before offset {lost.end}, but its {lost.entry}, and the recovery point is {point}: its "
+            f'records were on disk. Nothing was changed. Restore the file from a copy; recovery="kafka" continues '
+            f"without them",
+            path=segment.path,
+            position=segment.size,
+            offset=lost.end,
+            kind="gap",
+        )
 
 
 def _compacting(unfinished: Iterable[str]) -> bool:
