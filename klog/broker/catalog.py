@@ -235,7 +235,8 @@ class TopicCatalogView:
                 if entry is None:
                     topics[name] = TopicInfo(name, self._foreign_id(name, before), max(partitions) + 1, {})
                 elif entry.state in ("", "adding"):
-                    topics[name] = TopicInfo(name, entry.topic_id, max(partitions) + 1, entry.config)
+                    count = max(partitions[-1] + 1, entry.partitions)  # the directory of the last one may be missing
+                    topics[name] = TopicInfo(name, entry.topic_id, count, entry.config)
             if generation == self._logs.topics_generation:
                 return _Picture(generation, topics, {info.topic_id.int: info for info in topics.values()}, {})
 

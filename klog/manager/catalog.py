@@ -85,6 +85,21 @@ class TopicCatalog:
             raise self.unknown(topic)
         return partitions
 
+    def missing(self, topic: str, partitions: list[int]) -> list[int]:
+        """Return the partitions that a topic with these must have, too: a key's partition depends on their number."""
+        entry = self.entry(topic)
+        count = max(partitions[-1] + 1, 0 if entry is None else entry.partitions)
+        return [] if count == len(partitions) else sorted(set(range(count)).difference(partitions))
+
+    def incomplete(self, topic: str, missing: list[int]) -> UnknownTopicOrPartition:
+        """Return the error for a topic of which these partitions are missing."""
+        names = ", ".join(f"{topic}-{partition}" for partition in missing)
+        return UnknownTopicOrPartition(
+            f"topic {topic!r} lacks {names} in {', '.join(self._directories.paths)}, so its keys would go to other "
+            f"partitions than before: restore the directory, or make an empty one to go on without its records. "
+            f"logs.log({topic!r}, number).append() appends to one partition"
+        )
+
     def unknown(self, topic: str, partition: int | None = None, hint: str = "") -> UnknownTopicOrPartition:
         """Return the error for a topic, or a partition of it, that is not there. hint: a further next step."""
         topics = self.topics()

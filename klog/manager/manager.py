@@ -569,7 +569,8 @@ class LogManager:
         iterator. If a disk fails between two partitions, a note on the error lists what was appended. Serializers and
         names of columns are those of Log.append; keys are hashed after they are serialized.
 
-        Raises UnknownTopicOrPartition, and the errors of Log.append, which number records as the caller gave them.
+        Raises UnknownTopicOrPartition, also for a topic of which the directory of a partition is missing; the errors of
+        Log.append, which number records as the caller gave them.
         """
         logs, next_sticky = self._logs_to_append(topic, records)
         if shape:
@@ -614,6 +615,11 @@ class LogManager:
         if type(topic) is not str:
             topic = text("topic", topic)
         partitions = self._catalog.partitions(topic)
+        if self._catalog.missing(topic, partitions):
+            with self._state.lock:  # not while partitions are being added
+                partitions = self._catalog.partitions(topic)
+                if missing := self._catalog.missing(topic, partitions):
+                    raise self._catalog.incomplete(topic, missing)
         core.check_records(records)
         logs = [self._registry.get(topic, partition) for partition in partitions]
         return logs, lambda: self._catalog.next_sticky(topic, len(logs))

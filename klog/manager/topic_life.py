@@ -294,6 +294,7 @@ class TopicLife:
         if self._moves.settle(found):
             found = self._directories.entries()
         self._mark_strays(found)
+        self._note_missing(found)
         for directory, entries in found.items():
             for name, way in entries.suffixed_names.items():
                 if way.suffix == DELETE:
@@ -304,6 +305,16 @@ class TopicLife:
                     _log.warning("event=%s_directory path=%s", way.suffix, os.path.join(directory.path, name))
             for name in entries.foreign:
                 _log.warning("event=foreign_directory path=%s", os.path.join(directory.path, name))
+
+    def _note_missing(self, found: Mapping[LogDirectory, Entries]) -> None:
+        """Warn of partitions of klog-topics.json without a directory."""
+        if self._directories.offline:
+            return
+        live = {key for entries in found.values() for key in entries.live}
+        for name, entry in self._catalog.file.entries.items():
+            gone = [number for number in range(entry.partitions) if (name, number) not in live]
+            if gone:
+                _log.warning("event=partitions_missing topic=%s partitions=%s", name, ",".join(map(str, gone)))
 
     def _mark_strays(self, found: Mapping[LogDirectory, Entries]) -> None:
         """Rename directories that belong to no topic. Raises DuplicateLog if a partition is still there twice.

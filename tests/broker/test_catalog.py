@@ -44,6 +44,18 @@ def test_unknown_names_ids_and_partitions_are_none(logs: klog.LogManager) -> Non
     assert view.log("x", 0) is None
 
 
+def test_a_partition_without_its_directory_counts(tmp_path: Path) -> None:
+    """Clients and coordinators find the partition of a key by the number of partitions."""
+    with klog.open(tmp_path, create=True) as logs:
+        logs.create_topic("a", partitions=3)
+    for number in (1, 2):
+        shutil.rmtree(tmp_path / f"a-{number}")
+    with klog.open(tmp_path) as logs:
+        view = TopicCatalogView(logs)
+        assert view.partitions("a") == 3
+        assert [view.log("a", number) is None for number in range(3)] == [False, True, True]
+
+
 def test_a_change_through_the_manager_is_seen_at_once(logs: klog.LogManager) -> None:
     view = TopicCatalogView(logs)
     logs.create_topic("a")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ import pytest
 
 import klog
 from klog.disk import LogFile, RealFiles
-from klog.errors import InvalidRecord, RecordTooLarge
+from klog.errors import InvalidRecord, RecordTooLarge, UnknownTopicOrPartition
 from klog.manager.partitioner import shares, targets
 
 RECORDS: list[tuple[Any, ...]] = [(str(number).encode(), b"v") for number in range(25_000)]
@@ -81,6 +82,40 @@ def test_a_compacted_topic_names_the_callers_record(logs: klog.LogManager) -> No
     logs.create_topic("c", partitions=3, config={"cleanup.policy": "compact"})
     with pytest.raises(InvalidRecord, match=r"record 2\b"):
         logs.append("c", [(b"a", b""), (b"b", b""), (None, b""), (b"c", b"")])
+
+
+@pytest.mark.parametrize("method", ["append", "append_async"])
+@pytest.mark.parametrize("lost", [0, 1, 3])
+def test_a_topic_without_one_of_its_partitions_takes_no_keys(
+    tmp_path: Path, lost: int, method: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its directory was removed from outside: the others would get keys whose earlier records are elsewhere."""
+    with klog.open(tmp_path / "d", create=True) as logs:
+        logs.create_topic("t", partitions=4)
+        logs.append("t", RECORDS[:100])
+    shutil.rmtree(tmp_path / "d" / f"t-{lost}")
+    with klog.open(tmp_path / "d") as logs:
+        assert f"event=partitions_missing topic=t partitions={lost}" in caplog.text
+        append = logs.append if method == "append" else lambda *records: asyncio.run(logs.append_async(*records))
+        kept = {partition: logs.log("t", partition).log_end_offset for partition in logs.topics()["t"]}
+        with pytest.raises(UnknownTopicOrPartition, match=f"'t' lacks t-{lost} in .*restore the directory"):
+            append("t", RECORDS[:100])
+        assert kept == {partition: logs.log("t", partition).log_end_offset for partition in kept}
+        assert sum(1 for _ in logs.read("t")) == sum(kept.values())
+        logs.log("t", 2).append([(b"k", b"v")])
+        (tmp_path / "d" / f"t-{lost}").mkdir()
+        assert set(append("t", RECORDS[:100])) == {0, 1, 2, 3}
+
+
+def test_a_brokers_directory_without_some_partitions_takes_no_keys(tmp_path: Path) -> None:
+    """They are on other brokers."""
+    for partition in (0, 2):
+        klog.Log.open(tmp_path / f"t-{partition}").close()
+    with klog.open(tmp_path) as logs:
+        with pytest.raises(UnknownTopicOrPartition, match="'t' lacks t-1 in"):
+            logs.append("t", RECORDS[:1])
+        (tmp_path / "t-1").mkdir()
+        logs.append("t", RECORDS[:1])
 
 
 class FullFile(LogFile):
