@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Any, NoReturn
 
 import click
 
@@ -58,7 +58,7 @@ def command(
             planned = repair(directory, dry_run=True, progress=draw)
         _print(planned)
         if not planned["partitions"]:
-            return
+            _exit(ctx, planned)
         if not agreed("Repair?"):
             ctx.exit(FAILURE)
     with progress_bar(progress) as draw:
@@ -67,10 +67,14 @@ def command(
         print_json(found)
     else:
         _print(found)
+    _exit(ctx, found)
+
+
+def _exit(ctx: click.Context, found: dict[str, Any]) -> NoReturn:
+    """Exit with 3 if problems remain, or a dry run has found work."""
     sys.stdout.flush()
-    left = any(entry["error"] or entry["remaining"] for entry in found["partitions"])
-    if left or (dry_run and found["partitions"]):
-        ctx.exit(DATA_PROBLEM)
+    left = found["problems"] or any(entry["error"] or entry["remaining"] for entry in found["partitions"])
+    ctx.exit(DATA_PROBLEM if left or (found["dry_run"] and found["partitions"]) else 0)
 
 
 def _print(found: dict[str, Any]) -> None:
@@ -101,7 +105,11 @@ def _print(found: dict[str, Any]) -> None:
         source = found["copy"] or found["path"]
         records = counted(intact, "intact record")
         click.echo(wrapped(f"klog rescue {printable(source)} --to NEWDIR keeps the {records} after the damage", "  "))
-    if not entries:
+    for line in found["problems"]:
+        click.echo(f"klog: not repaired: {printable(line)}", err=True)
+    if not entries and found["problems"]:
+        click.echo("no partition to repair")
+    elif not entries:
         click.echo(f"{styled('sound', fg='green')}: nothing to repair")
     elif found["dry_run"]:
         click.echo(f"dry run: {counted(len(entries), 'partition')} to repair, nothing was changed")

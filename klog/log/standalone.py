@@ -36,7 +36,7 @@ from klog.disk import (
     naming_the_next_step,
     os_error,
 )
-from klog.errors import AlreadyLocked, CorruptCheckpoint, InvalidTopic, UnknownTopicOrPartition
+from klog.errors import AlreadyLocked, InvalidTopic, UnknownTopicOrPartition
 from klog.log.closing import abandon
 from klog.log.directory import checkpoint, cleaner_offsets
 from klog.log.directory.partition_names import parse_directory_name
@@ -106,7 +106,7 @@ class _Owner:
         """Set the offset of a log in a checkpoint; None removes it. Returns False if nothing changes. Under the lock of
         the log.dir."""
         path = os.path.join(self._parent, name)
-        before = _offsets(path)
+        before = checkpoint.known_offsets(path)
         after = {other: known for other, known in before.items() if other != key}
         if offset is not None:
             after[key] = offset
@@ -125,7 +125,7 @@ class _Owner:
         key = log.topic, log.partition
         with directory_lock(self._parent):
             for name, bound in ((checkpoint.RECOVERY_POINT, recovery_point), (checkpoint.LOG_START, log_start_offset)):
-                if _offsets(os.path.join(self._parent, name)).get(key, 0) > bound:
+                if checkpoint.known_offsets(os.path.join(self._parent, name)).get(key, 0) > bound:
                     self._set(name, key, bound)
         cleaner_offsets.lower(self._files, self._parent, key, recovery_point)
 
@@ -219,12 +219,6 @@ def _after_fork_in_child() -> None:
 
 
 os.register_at_fork(after_in_child=_after_fork_in_child)
-
-
-def _offsets(path: str) -> dict[checkpoint.Partition, int]:
-    with contextlib.suppress(CorruptCheckpoint):
-        return checkpoint.read_offsets(path)
-    return {}
 
 
 def _created_id(manifests: list[Manifest], topic: str) -> uuid.UUID | None:
@@ -344,7 +338,8 @@ def _stated(path: str, key: checkpoint.Partition, given: _Given) -> dict[str, An
     parent = os.path.dirname(path)
     stored, clean = checkpoint.check_topic_id(path, given.topic_id), given.clean_shutdown
     points, starts = (
-        _offsets(os.path.join(parent, name)) for name in (checkpoint.RECOVERY_POINT, checkpoint.LOG_START)
+        checkpoint.known_offsets(os.path.join(parent, name))
+        for name in (checkpoint.RECOVERY_POINT, checkpoint.LOG_START)
     )
     return {
         "topic_id": given.topic_id,
@@ -364,7 +359,7 @@ def _stated_to_reader(path: str, key: checkpoint.Partition, given: _Given) -> di
         stated["log_start_min"] = stated["log_start_offset"]
     if given.high_watermark is None:
         followed = os.path.join(os.path.dirname(path), checkpoint.HIGH_WATERMARK)
-        stated |= {"high_watermark": _offsets(followed).get(key), "high_watermark_path": followed}
+        stated |= {"high_watermark": checkpoint.known_offsets(followed).get(key), "high_watermark_path": followed}
     if holds_only_staging(path):
         raise UnknownTopicOrPartition(f"{path} does not exist yet: it holds only staged files")
     return stated

@@ -16,7 +16,9 @@ next start removes it.
       DIR completes them. It also makes durable what a killed one has exchanged
   F3  no byte of an original is changed: it is renamed
 
-Partitions in which verify finds no problem are left alone, and so are the clean-shutdown marker and moved directories.
+Partitions in which verify finds no problem are left alone, and so are the clean-shutdown marker, moved directories and
+the other files of the log.dir. A checkpoint that cannot be parsed counts as empty, as in a load: it is replaced if a
+repaired partition has an offset there.
 Kafka: LogLoader, LogSegment.recover.
 """
 
@@ -48,7 +50,7 @@ from klog.inspect.batches import Found
 from klog.inspect.files import ROOT_CHECKPOINTS, check_log_dir, is_partition_directory
 from klog.inspect.listing import ls
 from klog.inspect.partition_files import Located, items, partitions
-from klog.inspect.verify import verify
+from klog.inspect.verify import verify, verify_each, verify_root
 from klog.log import Log
 from klog.log.directory import checkpoint
 from klog.log.load.overflow import restore_base_offset
@@ -76,11 +78,12 @@ def repair(
 ) -> Entry:
     """Repair a log.dir or one partition directory, or report what a repair would do.
 
-    Returns {"path", "dry_run", "copy", "partitions"}. copy: the directory with the originals; None if nothing was
-    changed. A partition, of those in which verify finds a problem: topic, partition, path, error (why it cannot be
-    repaired, or None), log_end_before, log_end_after, bytes_cut, intact_batches_cut and intact_records_cut (after the
-    damage; `rescue` keeps them), files (name, change, size_before, size_after), details (lines of the load), problems
-    (that verify found) and remaining (that it finds afterwards).
+    Returns {"path", "dry_run", "copy", "partitions", "problems"}. copy: the directory with the originals; None if
+    nothing was changed. problems: those that verify finds outside the partitions, which stay. A partition, of those in
+    which verify finds a problem: topic, partition, path, error (why it cannot be repaired, or None), log_end_before,
+    log_end_after, bytes_cut, intact_batches_cut and intact_records_cut (after the damage; `rescue` keeps them), files
+    (name, change, size_before, size_after), details (lines of the load), problems (that verify found) and remaining
+    (that it finds afterwards).
 
     scratch: a directory for the copies of a dry run, if the parent of the log.dir has too little space or is read-only.
     A repair needs space there for the partitions that it repairs. progress: called with Events, in partitions. Raises
@@ -128,7 +131,8 @@ class _Repair:
 
     def report(self, found: list[Entry], copy: str | None) -> Entry:
         """Return the result of repair()."""
-        return {"path": self._where, "dry_run": copy is None, "copy": copy, "partitions": found}
+        problems = [str(problem) for problem in verify_root(self._where).report.problems]
+        return {"path": self._where, "dry_run": copy is None, "copy": copy, "partitions": found, "problems": problems}
 
     def run(self, progress: Progress | None) -> Entry:
         """Repair, and keep the originals. The lock is held."""
@@ -171,7 +175,7 @@ class _Repair:
         found = []
         listed = partitions([self._where])
         for number, located in enumerate(listed, 1):
-            report = verify(located.path)
+            (report,) = verify_each([located.path], {}, lambda _: None)  # also of one without a file
             if report.problems:
                 found.append(self._partition(located, report, os.path.join(trial, os.path.basename(located.path))))
             if progress is not None:
@@ -179,14 +183,16 @@ class _Repair:
         return found
 
     def _partition(self, located: Located, report: Report, copy: str) -> Entry:
-        before = ls(located.path)["topics"][0]["partitions"][0]
+        end_before = None
+        if os.listdir(located.path):
+            end_before = ls(located.path)["topics"][0]["partitions"][0]["log_end_offset"]
         entry: Entry = {
             "topic": located.topic,
             "partition": located.partition,
             "path": located.path,
             "error": None,
-            "log_end_before": before["log_end_offset"],
-            "log_end_after": before["log_end_offset"],
+            "log_end_before": end_before,
+            "log_end_after": end_before,
             "bytes_cut": 0,
             "intact_batches_cut": 0,
             "intact_records_cut": 0,
@@ -293,7 +299,7 @@ class _Repair:
         with directory_lock(self._log_dir):
             for name in ROOT_CHECKPOINTS:
                 path, found = os.path.join(self._log_dir, name), os.path.join(trial, name)
-                offsets, repaired = checkpoint.read_offsets(path), checkpoint.read_offsets(found)
+                offsets, repaired = checkpoint.known_offsets(path), checkpoint.known_offsets(found)
                 if offsets.get(key) != repaired.get(key):
                     without = {other: offset for other, offset in offsets.items() if other != key}
                     checkpoint.write_offsets(

@@ -18,6 +18,7 @@ from klog.clock import ManualClock
 from klog.disk import DirectoryLock, RealFiles, os_error
 from klog.errors import AlreadyLocked
 from klog.inspect import diff, verify
+from klog.inspect.files import ROOT_CHECKPOINTS
 from klog.repairing import repair
 from tests.cli.test_verbs import ok, ok_json, run
 from tests.support.golden import HOME
@@ -111,6 +112,39 @@ def test_the_original_is_kept_and_the_rest_left_alone(data: Path) -> None:
         assert [record.offset for record in logs.log("t", 1).read()] == list(range(40))
         assert logs.log("t", 1).recovery.reason == ""  # the clean-shutdown marker and the recovery point hold
     assert plan(repair(data)) == [] and len(list(data.parent.iterdir())) == 2
+
+
+@pytest.mark.parametrize("name", ROOT_CHECKPOINTS)
+def test_a_checkpoint_that_cannot_be_parsed_does_not_stop_a_repair(data: Path, name: str) -> None:
+    (data / name).write_bytes(b"garbage")
+    dry = repair(data, dry_run=True)
+    found = repair(data)
+    (entry,) = plan(found)
+    assert plan(found) == plan(dry) and (entry["error"], entry["log_end_after"]) == (None, 40)
+    assert [name in problem for problem in dry["problems"]] == [True]
+    assert found["problems"] == [str(problem) for problem in verify(data).problems]
+    assert verify(data / "t-1").ok and len(list(data.parent.iterdir())) == 2
+    assert (Path(found["copy"]) / name).read_bytes() == b"garbage"
+
+
+def test_a_partition_without_a_file_does_not_stop_a_repair(data: Path) -> None:
+    (data / "t-2").mkdir()
+    damaged, empty = plan(repair(data))
+    assert (damaged["partition"], damaged["log_end_after"], damaged["remaining"]) == (1, 40, [])
+    assert (empty["log_end_before"], empty["log_end_after"], empty["error"]) == (None, 0, None)
+    assert "partition.metadata: checkpoint: missing" in "".join(empty["remaining"])  # the id is not known
+
+
+def test_a_problem_outside_the_partitions_is_not_repaired(data: Path) -> None:
+    repair(data)
+    (data / "strange").mkdir()
+    before = tree(data)
+    for options in (["--dry-run"], ["--yes"]):
+        result = run("repair", data, *options)
+        assert (result.exit_code, result.stdout) == (3, "no partition to repair\n")
+        assert f"klog: not repaired: {data / 'strange'}: leftover: not a partition's directory" in result.stderr
+    assert run("repair", data, "--yes", "--json").exit_code == run("verify", data).exit_code == 3
+    assert tree(data) == before
 
 
 def test_two_repairs_at_the_same_time_of_the_clock_have_copies_of_their_own(data: Path) -> None:

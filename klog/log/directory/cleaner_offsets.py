@@ -7,21 +7,17 @@ when a log is truncated or deleted, and by a load that ends below it. Kafka: Log
 
 from __future__ import annotations
 
-import contextlib
 import os
 from collections.abc import Callable, Mapping
 
 from klog.disk import Files, directory_lock
-from klog.errors import CorruptCheckpoint
 from klog.log.directory import checkpoint
 from klog.log.directory.checkpoint import Partition
 
 
 def read(log_dir: str) -> dict[Partition, int]:
     """All offsets of the file; none if it is missing or invalid."""
-    with contextlib.suppress(CorruptCheckpoint):
-        return checkpoint.read_offsets(os.path.join(log_dir, checkpoint.CLEANER))
-    return {}
+    return checkpoint.known_offsets(os.path.join(log_dir, checkpoint.CLEANER))
 
 
 def write(files: Files, log_dir: str, key: Partition, offset: int) -> None:
