@@ -77,8 +77,8 @@ meaning says so: `listener.name.<listener>.<property>`. For one mechanism of SAS
 `listener.name.<listener>.<mechanism>.<property>`. Key stores and trust stores are PEM files. [broker.md](broker.md) has
 examples.
 
-klog has neither Kerberos nor OAUTHBEARER. A broker with a property `sasl.kerberos.*` or `sasl.oauthbearer.*` does not start,
-also if it is in a file: the error names the mechanisms that it has.
+klog has neither Kerberos nor OAUTHBEARER. A broker with a property `sasl.kerberos.*` or `sasl.oauthbearer.*` does not
+start, also if it is in a file: the error names the mechanisms that it has.
 
 | Property | Type, bounds | Default | Meaning |
 |---|---|---|---|
