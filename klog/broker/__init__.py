@@ -12,18 +12,11 @@ from klog.log import core
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from klog.broker.broker import Broker
 
 __all__ = ["Broker"]
-_find = lazy.attributes(globals(), {"Broker": "broker"})
 
-
-def __getattr__(name: str) -> Any:
-    if name in __all__:
-        core.load()
-    return _find(name)
+__getattr__ = lazy.attributes(globals(), {"Broker": "broker"}, core.load)
 
 
 def __dir__() -> list[str]:

@@ -12,8 +12,6 @@ from klog.log import core
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from typing import Any
-
     from klog.manager.manager import LogManager, open_directory
     from klog.manager.named_reader import NamedReader
     from klog.manager.partitioner import partition_for
@@ -25,10 +23,5 @@ _PLACES = {
     "open_directory": "manager",
     "partition_for": "partitioner",
 }
-_find = lazy.attributes(globals(), _PLACES)
 
-
-def __getattr__(name: str) -> Any:
-    if name in _PLACES:
-        core.load()
-    return _find(name)
+__getattr__ = lazy.attributes(globals(), _PLACES, core.load)
