@@ -193,7 +193,7 @@ def belong_to(log: LogCore, owner: Owner, on_flush: Callable[[LogCore], None] | 
         if fell:
             owner.lower(log, log.recovery_point, log.log_start_offset)
         if not log.read_only and (fell or log.recovery.reason):
-            owner.lower_positions(log, log.log_end_offset)
+            owner.lower_positions(log, log.log_end_offset, False)
     except BaseException:
         abandon(log)
         raise

@@ -140,7 +140,7 @@ class _Owner:
         inside = start > log.segments[0].base_offset  # else the name of the first segment states it
         self._set(checkpoint.LOG_START, (log.topic, log.partition), start if inside else None)
 
-    def lower_positions(self, log: LogCore, log_end: int, truncated: bool = False) -> None:
+    def lower_positions(self, log: LogCore, log_end: int, truncated: bool) -> None:
         """Lower the positions of named readers of a log that was shortened, or is about to be."""
         readers = reader_names(self._parent)
         lower_positions(self._parent, readers, log.topic, log.partition, log_end, self._files, truncated=truncated)
@@ -396,7 +396,7 @@ def _open_to_write(
         log = load(**stated)
         belong_to(log._core, owner)
         if is_new:
-            owner.lower_positions(log._core, log._core.log_end_offset)  # of readers of a deleted log of this name
+            owner.lower_positions(log._core, log._core.log_end_offset, False)  # of a deleted log of this name
         for manifest in manifests:
             check(log._core, manifest)
             roll_forward(log._core, manifest)

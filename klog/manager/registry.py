@@ -163,7 +163,7 @@ class LogRegistry:
         core.belong_to(log._core, directory, directory.flushed)
         return log
 
-    def _lower_positions(self, directory: LogDirectory, log: LogCore, log_end: int, truncated: bool = False) -> None:
+    def _lower_positions(self, directory: LogDirectory, log: LogCore, log_end: int, truncated: bool) -> None:
         """Lower the positions of named readers, which are in the first log.dir. If that one has failed, the logs of the
         others are opened, and truncated, all the same."""
         first = next(iter(self._directories))

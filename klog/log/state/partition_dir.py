@@ -28,7 +28,7 @@ class Owner(Protocol):
     def store_starts(self, logs: Iterable[LogCore]) -> None:
         """Store the log starts of its logs durably now, instead of later. Raises OSError."""
 
-    def lower_positions(self, log: LogCore, log_end: int, truncated: bool = False) -> None:
+    def lower_positions(self, log: LogCore, log_end: int, truncated: bool) -> None:
         """Lower the positions of named readers to the end of a log that is about to be, or was, shortened. truncated:
         not by a crash, so that readers may be open. Raises OSError."""
 

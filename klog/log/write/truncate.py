@@ -18,6 +18,7 @@ Under the log's lock. An OSError takes the log offline; the next load finds a pr
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from klog.log.directory import gaps
 from klog.log.load.batch_epochs import learn_epochs
@@ -81,17 +82,19 @@ def truncate_to_locked(log: LogCore, offset: int) -> bool:
 def _remove(log: LogCore, next_end: int, action: Callable[[], None]) -> None:
     """next_end: where the next load will end the log."""
     before, owner = log.high_watermark, log.directory.owner
-    if owner is not None:
-        guard_undoable(log, lambda: owner.lower_positions(log, next_end, True))  # T3
+
+    def lower_positions() -> None:
+        if owner is not None:
+            guard_undoable(log, partial(owner.lower_positions, log, next_end, True))
 
     def remove() -> None:
         action()
         gaps.cut(log.options.files, log.directory.path, log.segments[-1].base_offset)  # T5
 
+    lower_positions()  # T3
     uninterrupted(log, remove)
     try:
-        if owner is not None:
-            guard_undoable(log, lambda: owner.lower_positions(log, next_end, True))  # T6
+        lower_positions()  # T6
     finally:
         if log.high_watermark != before:
             high_watermark.notify_listener(log, log.high_watermark)  # T4
