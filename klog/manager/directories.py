@@ -80,7 +80,7 @@ class LogDirectory:
         # In the background; False if there is no thread.
         self.flush_soon: Callable[[LogCore], bool] = lambda _log: False
         self.write_soon: Callable[[LogDirectory], bool] = lambda _directory: False  # recovery points
-        self.lower_positions: Callable[..., None] = lambda *_: None  # of named readers
+        self.lower_positions: Callable[[LogCore, int, bool], None] = lambda *_: None  # of named readers
         self.on_failure: Callable[[LogDirectory, str], None] = lambda _directory, _reason: None
         self._files = files
         self._mutex = OwnLock()  # guards the dictionaries and their files
@@ -207,9 +207,12 @@ class LogDirectory:
     def write_starts(self, logs: Iterable[Log | LogCore]) -> None:
         """Write the log starts: only of logs that start inside their first segment; its name gives the others."""
         with self._mutex:
-            for log in logs:
-                self._note_start(log)
-            self._write(checkpoint.LOG_START, self.starts)
+            self._write_starts(logs)
+
+    def _write_starts(self, logs: Iterable[Log | LogCore]) -> None:
+        for log in logs:
+            self._note_start(log)
+        self._write(checkpoint.LOG_START, self.starts)
 
     def _note_start(self, log: Log | LogCore) -> None:
         self.starts.pop((log.topic, log.partition), None)
@@ -333,10 +336,8 @@ class LogDirectory:
         deleted or moved away meanwhile."""
         with self._mutex:
             inside = [log for log in logs if log.directory.owner is self and _starts_inside(log)]
-            for log in inside:
-                self._note_start(log)
             if inside:
-                self._write(checkpoint.LOG_START, self.starts)
+                self._write_starts(inside)
 
     def forget(self, log: LogCore) -> None:
         """Remove a deleted log from the checkpoints: a new log of its name begins at 0."""
