@@ -280,9 +280,8 @@ class NamedReader(tables.Tabular):
         self._leases.check()
         self._uncommitted = 0
         if self._cursor.position:
-            with contextlib.suppress(
-                KlogError, OSError
-            ):  # else the topic may be gone: its positions are still committed
+            # The topic may be gone: then its positions are still committed.
+            with contextlib.suppress(KlogError, OSError):
                 for log in self._source.logs([min(self._cursor.position)]):
                     self._check_topic(log)
         if not self._cursor.position:  # the topic is not there yet, or the group has more members than partitions

@@ -99,11 +99,13 @@ class TopicCursor:
                 if start < stop:
                     yield log, log.read(start, stop, isolation=self._isolation), stop
 
-    def _passed(self, partition: int, stop: int) -> None:
-        """Go past control records, and offsets that were compacted away, up to the end of a range."""
-        if self.is_settled(partition):
-            self.settled[partition] = stop
-        self.position[partition] = stop
+    def _passed(self, partition: int, at: int, stop: int) -> None:
+        """Go past control records, and offsets that were compacted away, up to the end of a range. Not if the position
+        has moved from `at`."""
+        if self.position.get(partition) == at:
+            if self.is_settled(partition):
+                self.settled[partition] = stop
+            self.position[partition] = stop
 
     def records(self, logs: Iterable[Log]) -> Iterator[Record]:
         """The records of these logs up to their current ends, partition after partition."""
@@ -139,8 +141,7 @@ class TopicCursor:
                     break
                 at = position[number] = item.offset + 1
                 yield item
-            if position.get(number) == at:
-                self._passed(number, stop)
+            self._passed(number, at, stop)
 
     async def _items_async(
         self, logs: Iterable[Log], read: Callable[[Log, LogReader], Iterator[T]]
@@ -154,8 +155,7 @@ class TopicCursor:
                     break
                 at = position[number] = item.offset + 1
                 yield item
-            if position.get(number) == at:
-                self._passed(number, stop)
+            self._passed(number, at, stop)
 
     def columns(self, logs: Iterable[Log], fields: Sequence[str] | None) -> Iterator[tuple[int, Columns]]:
         """The same as Arrow arrays, none of them empty, each with its partition."""
@@ -167,8 +167,7 @@ class TopicCursor:
                     break
                 at = self.position[number] = chunk.stop
                 yield number, columns
-            if self.position.get(number) == at:
-                self._passed(number, stop)
+            self._passed(number, at, stop)
 
 
 async def _in_threads(items: Iterator[T]) -> AsyncIterator[T]:
