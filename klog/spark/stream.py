@@ -126,6 +126,7 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
             if self._start_is_open and begin == self._initial:
                 self._start_is_open = False
                 self._remembered().begin(_ids(present))
+                self._note_epochs(present, begin)
                 return to_json(begin)
             reached = self._reached(begin, logs, present, limit)
         return to_json(begin) if reached is None else to_json(reached)
@@ -147,13 +148,14 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         self._triggered = now
         reached = next_offsets(positions, ends, limits, _StoredBytes(logs))
         gone = begin.keys() - reached.keys()
-        if new or gone or any(reached[pair] != begin.get(pair, positions[pair]) for pair in reached):
-            return reached
-        for pair in reached:
-            if positions[pair] < reached[pair]:
-                # A new log in place of a lost one has reached the very same offset: Spark would see no change.
-                return {**reached, pair: reached[pair] - 1}
-        return None
+        if not (new or gone or any(reached[pair] != begin.get(pair, positions[pair]) for pair in reached)):
+            behind = next((pair for pair in reached if positions[pair] < reached[pair]), None)
+            if behind is None:
+                return None
+            # A new log in place of a lost one has reached the very same offset: Spark would see no change.
+            reached[behind] -= 1
+        self._note_epochs(present, reached)
+        return reached
 
     def _reachable(self, begin: Offsets, positions: Offsets, present: Mapping[TopicPartition, Present]) -> Offsets:
         """Return the ends of the partitions without limits, never below the positions; of new ones their first offset
@@ -206,11 +208,13 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
             return []
         with self._opened() as (logs, present):
             positions = self._positions(begin, present)
-            held, losses = resume(until, present, self._remembered().ids)
+            memory = self._remembered()
+            held, losses = resume(until, present, memory.ids, memory.epochs)
             self._lost(losses)
             reached = {pair: min(last, held[pair]) for pair, last in sorted(until.items()) if pair in held}
             if any(last < until[pair] for pair, last in reached.items()):
-                self._remembered().note_next(until, reached)
+                memory.note_next(until, reached)
+            self._note_epochs(present, reached)
             wanted = {pair: (positions[pair], last) for pair, last in reached.items() if positions[pair] < last}
             return [InputPartition(ranges) for ranges in plan_ranges(logs, wanted, self._options)]
 
@@ -246,12 +250,16 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         """Return where the batch that begins at `begin` is read from. Raises DataLoss if that is no longer there."""
         memory = self._remembered()
         resumed = memory.positions_of(begin)
-        positions, losses = resume(begin if resumed is None else resumed, present, memory.ids)
+        positions, losses = resume(begin if resumed is None else resumed, present, memory.ids, memory.epochs)
         self._lost(losses)
         if losses:
             resumed = {pair: positions[pair] for pair in begin if pair in positions}
         memory.note(_ids(present), None if resumed is None else (begin, resumed))
         return positions
+
+    def _note_epochs(self, present: Mapping[TopicPartition, Present], ends: Offsets) -> None:
+        found = {pair: present[pair].epoch_before(end) for pair, end in ends.items() if pair in present}
+        self._remembered().note_epochs({pair: epoch for pair, epoch in found.items() if epoch is not None})
 
     def _lost(self, losses: Iterable[Loss]) -> None:
         for loss in losses:
@@ -314,7 +322,9 @@ def _present(logs: Logs, chosen: Sequence[TopicPartition], options: Options) -> 
     for pair, seen in see(logs, chosen, options).items():
         log = logs[pair]
         topic_id = log.topic_id
-        found[pair] = Present(os.fspath(log.path), *seen, None if topic_id is None else str(topic_id))
+        found[pair] = Present(
+            os.fspath(log.path), *seen, None if topic_id is None else str(topic_id), tuple(log.leader_epochs)
+        )
     return found
 
 

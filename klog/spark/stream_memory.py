@@ -1,20 +1,25 @@
-"""What a stream remembers besides its offsets: the ids of the topics, and how it went on after a loss of data.
+"""What a stream remembers besides its offsets: the ids of the topics, the leader epochs of the last records, and how it
+went on after a loss of data.
 
     <checkpointLocation>/klog-source-<digest>.json :=
-        {"version": 1, "topics": {"flights": "<id>"}, "resumed": RESUMPTION, "next": RESUMPTION}
+        {"version": 1, "topics": {"flights": "<id>"}, "epochs": {"flights": {"0": 3}}, "resumed": RESUMPTION,
+         "next": RESUMPTION}
     RESUMPTION := null | {"start": OFFSETS, "positions": OFFSETS}
     digest := of the paths and the subscription: sources of one query that differ in these have a file each
 
   M1  It is not part of the offsets: these keep the Kafka source's form (offsets.py, F2).
   M2  Spark gives a Python source no way to its checkpoint. Without the option checkpointLocation on readStream the ids
-      are kept only as long as the query runs: a topic that is deleted and created again while the query is stopped is
-      then noticed only if the stream's offset is outside the new log, as in Spark's Kafka source.
+      and epochs are kept only as long as the query runs: a topic that is deleted and created again, or a log that is
+      truncated and written again, while the query is stopped is then noticed only if the stream's offset is outside
+      the new log, as in Spark's Kafka source.
   M3  The file is replaced atomically, before the offsets that it belongs to are returned to Spark.
   M4  resumed: the batch that begins at `start` reads from `positions` instead. A batch that Spark repeats after a crash
       finds it here. It is dropped when the next batch begins. next: the same of the batch after the present one, whose
       start the log did not reach: when that batch is planned, the log may be longer.
   M5  Two sources of one query with the same paths and subscription share a file, and each may replace the resumption of
       the other: give them a checkpointLocation each, or read the topics once.
+  M6  epochs: of the last record before the newest offsets that were returned. A batch that Spark repeats begins at
+      earlier ones; the same epoch holds for them, since each later leader has a higher one.
 
 Used by one process, the one that plans the query's batches.
 """
@@ -45,6 +50,7 @@ class StreamMemory:
         digest = hashlib.sha256(repr(source).encode("utf-8", "surrogateescape")).hexdigest()[:16]
         self._path = None if directory is None else os.path.join(directory, f"klog-source-{digest}.json")
         self._ids: dict[str, str] = {}
+        self._epochs: dict[TopicPartition, int] = {}
         self._resumed: Resumption | None = None
         self._next: Resumption | None = None
         if self._path is not None:
@@ -57,6 +63,11 @@ class StreamMemory:
         """Topic → id."""
         return self._ids
 
+    @property
+    def epochs(self) -> Mapping[TopicPartition, int]:
+        """Partition → leader epoch (M6)."""
+        return self._epochs
+
     def positions_of(self, start: Mapping[TopicPartition, int]) -> Offsets | None:
         """Where the batch that begins at `start` reads from, if that is not `start` (M4)."""
         return next(
@@ -65,7 +76,7 @@ class StreamMemory:
 
     def begin(self, ids: Mapping[str, str]) -> None:
         """Forget all but these ids, for a query without a checkpoint. Durable on return."""
-        self._ids, self._resumed, self._next = dict(ids), None, None
+        self._ids, self._epochs, self._resumed, self._next = dict(ids), {}, None, None
         self._save()
 
     def note(self, ids: Mapping[str, str], resumed: Resumption | None = None) -> None:
@@ -73,6 +84,13 @@ class StreamMemory:
         known = {**self._ids, **ids}
         if (known, resumed, None) != (self._ids, self._resumed, self._next):
             self._ids, self._resumed, self._next = known, resumed, None
+            self._save()
+
+    def note_epochs(self, epochs: Mapping[TopicPartition, int]) -> None:
+        """Set the leader epochs of these partitions, after note(). Durable on return (M3)."""
+        known = {**self._epochs, **epochs}
+        if known != self._epochs:
+            self._epochs = known
             self._save()
 
     def note_next(self, start: Offsets, positions: Offsets) -> None:
@@ -86,6 +104,7 @@ class StreamMemory:
         document = {
             "version": VERSION,
             "topics": dict(sorted(self._ids.items())),
+            "epochs": to_json(self._epochs),
             "resumed": _document(self._resumed),
             "next": _document(self._next),
         }
@@ -100,11 +119,12 @@ class StreamMemory:
             if not all(isinstance(text, str) for pair in ids.items() for text in pair):
                 raise ValueError("topics")
             self._resumed, self._next = _resumption(document["resumed"]), _resumption(document.get("next"))
+            self._epochs = from_json(document.get("epochs", {}))
             self._ids = ids
         except versioned.MALFORMED as error:
             raise ValueError(
                 f"{path} is not valid ({type(error).__name__}: {error}); delete it if no topic was deleted and created "
-                f"again since the query ran last"
+                f"again, and no log truncated, since the query ran last"
             ) from None
 
 

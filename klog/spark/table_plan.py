@@ -5,7 +5,7 @@
 
 P1  A partition is added from where the manifest ends, or from its first record, to the readable end (survey.py, S3 to
     S5), which is fixed here.
-P2  Lost are the same offsets as in a stream (resume.py), and those that a later leader has written again.
+P2  Lost are the same offsets as in a stream (resume.py).
 P3  Only the last file of a partition may be small; the next rows are merged into it. So no other piece is smaller
     than a file, by its stored bytes.
 """
@@ -26,7 +26,6 @@ from klog.spark.table_manifest import BITS_MAX, Extract, Manifest
 from klog.values import dataclass, field, replace
 
 if TYPE_CHECKING:
-    from klog import Log
     from klog.spark.opening import Logs
 
 logger = logger_of("spark")
@@ -68,32 +67,17 @@ def read_state(logs: Logs, options: Options, before: Manifest | None) -> TopicSt
         raise DataLoss(f"{topic}: its partitions have the topic ids {', '.join(sorted(ids))}: one topic has one id")
     topic_id = ids.pop() if ids else None
     present = {
-        pair: Present(logs[pair].path, *seen, topic_id=topic_id) for pair, seen in see(logs, chosen, options).items()
+        pair: Present(logs[pair].path, *seen, topic_id, tuple(logs[pair].leader_epochs))
+        for pair, seen in see(logs, chosen, options).items()
     }
-    had = {} if before is None else before.partitions
+    had = {} if before is None else {TopicPartition(topic, number): each for number, each in before.partitions.items()}
     known = {} if before is None or before.topic_id is None else {topic: before.topic_id}
-    positions, losses = resume({TopicPartition(topic, n): each.end for n, each in had.items()}, present, known)
-    lost = {loss.pair for loss in losses}
-    losses += _overwritten(logs, {pair: had[pair.partition] for pair in chosen if pair.partition in had}, present, lost)
+    ends = {pair: each.end for pair, each in had.items()}
+    positions, losses = resume(ends, present, known, {pair: each.leader_epoch for pair, each in had.items()})
     _report(losses, options.reading.fail_on_data_loss)
     wanted = {pair: (positions[pair], max(present[pair].end_offset, positions[pair])) for pair in chosen}
-    epochs = {pair.partition: _epoch_before(logs[pair], end) for pair, (_, end) in wanted.items()}
+    epochs = {pair.partition: present[pair].epoch_before(end) for pair, (_, end) in wanted.items()}
     return TopicState(topic, topic_id, logs[chosen[0]].config.compacts, wanted, epochs)
-
-
-def _overwritten(
-    logs: Logs, had: Mapping[TopicPartition, Extract], present: Mapping[TopicPartition, Present], lost: Iterable[object]
-) -> list[Loss]:
-    """The partitions whose last offsets a later leader has written again (P2)."""
-    losses = []
-    for pair, extract in had.items():
-        if pair in lost or extract.leader_epoch is None:
-            continue
-        epoch, end = logs[pair].end_offset_for(extract.leader_epoch)
-        if 0 <= end < extract.end:
-            reason = f"its leader epoch {epoch} ends at {end}: it was truncated, and a later leader has written there"
-            losses.append(Loss(pair, extract.end, present[pair], reason, None))
-    return losses
 
 
 def _report(losses: Iterable[Loss], fail: bool) -> None:
@@ -108,10 +92,6 @@ def _report(losses: Iterable[Loss], fail: bool) -> None:
                 f"of the log as it is, materialize into another directory"
             )
         logger.warning("event=data_loss %s", text)
-
-
-def _epoch_before(log: Log, offset: int) -> int | None:
-    return max((epoch for epoch, first in log.leader_epochs if first < offset), default=None)
 
 
 # ---- the tasks -------------------------------------------------------------------------------------------------------

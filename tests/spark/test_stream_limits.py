@@ -234,7 +234,7 @@ class TestLosses:
         reason: str,
         goes_on: int | None,
     ) -> None:
-        positions, (loss,) = resume({pair(0): wanted}, found, {"t": known} if known else {})
+        positions, (loss,) = resume({pair(0): wanted}, found, {"t": known} if known else {}, {})
         assert loss.goes_on == goes_on
         assert positions == ({} if goes_on is None else {pair(0): goes_on})
         with pytest.raises(AssertionError, match=f"^t-0: .*{reason}"):
@@ -243,7 +243,7 @@ class TestLosses:
     @pytest.mark.parametrize("wanted", [7, 8, 90])
     def test_an_offset_in_the_log_is_not_a_loss(self, wanted: int) -> None:
         for known in ({"t": "A"}, {}, {"other": "B"}):
-            assert resume({pair(0): wanted}, present(7, 90), known) == ({pair(0): wanted}, [])
+            assert resume({pair(0): wanted}, present(7, 90), known, {}) == ({pair(0): wanted}, [])
 
     def test_a_new_partition_begins_at_its_log_start(self) -> None:
-        assert resume({}, present(7, 90), {"t": "A"}) == ({pair(0): 7}, [])
+        assert resume({}, present(7, 90), {"t": "A"}, {}) == ({pair(0): 7}, [])

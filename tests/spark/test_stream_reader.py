@@ -23,6 +23,7 @@ from pyspark.sql.types import StructType
 import klog
 from klog.clock import ManualClock
 from klog.errors import CorruptLog, OffsetOutOfRange, UnknownTopicOrPartition
+from klog.record import encode
 from klog.spark import stream
 from klog.spark.limits import next_offsets
 from klog.spark.read import DataLoss
@@ -600,6 +601,33 @@ class TestLosses:
         fill(data, t=[5, 0])
         assert rows(made, after, made.latestOffset(after, ReadAllAvailable())) == numbers("t", 0, 60, 65)
 
+    @pytest.mark.parametrize("count", [25, 60])
+    @pytest.mark.parametrize("stopped", [False, True])
+    def test_a_later_leader_has_written_the_log_again(
+        self, data: Path, cp: dict[str, str], count: int, stopped: bool
+    ) -> None:
+        """KIP-320: with 60 records the log has passed the stream's position, so that only the epoch shows it."""
+        options = {"subscribe": "t", **cp}
+        strict, lenient = reader(data, **options), reader(data, failOnDataLoss="false", **options)
+        for made in (strict, lenient):
+            end = made.latestOffset(begin(made), ReadAllAvailable())
+        with klog.open(data) as logs:
+            log = logs.log("t", 0)
+            log.truncate_to(60)
+            log.append_batches(encode([(b"k", b"later")] * count), leader_epoch=7)
+        if stopped:
+            strict, lenient = reader(data, **options), reader(data, failOnDataLoss="false", **options)
+        reason = rf"t-0: the stream is at offset 100, but .*\[0, {60 + count}\): its leader epoch 0 ends at 60"
+        with pytest.raises(DataLoss, match=reason):
+            strict.latestOffset(end, ReadAllAvailable())
+        with pytest.raises(DataLoss, match=reason):  # a batch that Spark repeats
+            strict.partitions({"t": {"0": 50, "1": 50}}, end)
+        after = lenient.latestOffset(end, ReadAllAvailable())
+        expected = numbers("t", 0, 60, 60 + count)
+        assert rows(lenient, end, after) == expected
+        assert rows(reader(data, failOnDataLoss="false", **options), end, after) == expected  # repeated after a crash
+        assert lenient.latestOffset(after, ReadAllAvailable()) == after
+
     def test_retention(self, data: Path) -> None:
         with klog.open(data) as logs:
             logs.log("t", 0).delete_records(30)
@@ -649,7 +677,11 @@ class TestLosses:
             ids = {topic: str(logs.log(topic).topic_id) for topic in ("t", "empty")}
         found = [unchecked_in(file) for file in files]
         assert sorted(found, key=str) == sorted(
-            ({"version": 1, "topics": {topic: ids[topic]}, "resumed": None, "next": None} for topic in ids), key=str
+            (
+                {"version": 1, "topics": {topic: ids[topic]}, "epochs": epochs, "resumed": None, "next": None}
+                for topic, epochs in (("t", {"t": {"0": 0, "1": 0}}), ("empty", {}))
+            ),
+            key=str,
         )
 
     @pytest.mark.parametrize(
@@ -660,6 +692,7 @@ class TestLosses:
             ("[]", "is not valid"),
             ('{"version": 1, "topics": {"t": 3}, "resumed": null}', "is not valid"),
             ('{"version": 1, "topics": {}, "resumed": {"start": 3}}', "is not valid"),
+            ('{"version": 1, "topics": {}, "epochs": {"t": {"0": "x"}}, "resumed": null}', "is not valid"),
         ],
     )
     def test_an_invalid_file(self, data: Path, cp: dict[str, str], text: str, why: str) -> None:

@@ -22,6 +22,7 @@ import klog
 from klog.clock import ManualClock
 from klog.disk import RealFiles
 from klog.errors import AlreadyLocked, BadValue, CorruptData, NewerFormat, UnknownTopicOrPartition
+from klog.record import encode
 from klog.spark.bounds import DataLoss
 from klog.spark.table_files import Bucket, Keyed, Piece, Place, hashes, write_piece
 from klog.spark.table_manifest import DataFile
@@ -465,7 +466,7 @@ LOSSES = [
     (_retention, r"t-1: the table ends at offset 40, .* \[45, 60\) .*retention or a delete has removed \[40, 45\)", 45),
     (_truncation, r"t-1: the table ends at offset 40, .* \[0, 10\) .*truncated", 10),
     (_recreation, r"t-0: the table ends at offset 0, .*deleted and created again", 0),
-    (_other_leader, r"t-1: the table ends at offset 40, .*leader epoch 0 ends at 30", 40),
+    (_other_leader, r"t-1: the table ends at offset 40, .*leader epoch 0 ends at 30", 30),
 ]
 
 
@@ -493,6 +494,23 @@ def test_a_loss_of_data_is_an_error_unless_allowed(
     append(data, 700, 20, partition=1)
     materialize(data, target)
     assert len(stored(target)) == len(old) + len(new) + 20
+
+
+def test_the_latest_record_of_a_key_is_that_of_the_later_leader(data: Path, tmp_path: Path) -> None:
+    """Also where the record that it replaces had a higher offset."""
+    target = tmp_path / "out"
+    with klog.open(data) as logs:
+        logs.log("t", 0).append([(b"kept", b"1"), (b"cut", b"2"), (b"both", b"3"), (b"both", b"4")])
+    materialize(data, target, latest=True)
+    with klog.open(data) as logs:
+        log = logs.log("t", 0)
+        log.truncate_to(1)
+        log.append_batches(encode([(b"both", b"5"), (b"new", b"6")]), leader_epoch=7)
+    expected = [(0, 0, b"kept", b"1"), (0, 1, b"cut", b"2"), (0, 1, b"both", b"5"), (0, 2, b"new", b"6")]
+    assert sorted(table(data, target, failOnDataLoss="false")) == sorted(expected)
+    assert materialize(data, target, failOnDataLoss="false").ranges == {0: (1, 3)}
+    assert sorted(stored(target)) == sorted(expected)
+    assert materialize(data, target).ranges == {}
 
 
 # ---- commits -----------------------------------------------------------------------------------------------------------
