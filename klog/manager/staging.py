@@ -6,19 +6,21 @@ Tasks stage files with klog.log.staged.writing.StagedWriter; commits.py has the 
 from __future__ import annotations
 
 import contextlib
-from typing import TYPE_CHECKING
+from collections.abc import Callable
+from typing import TYPE_CHECKING, TypeVar
 
 from klog.clock import Clock, SystemClock
 from klog.disk import DirectoryLock, Files, RealFiles, exists
 from klog.errors import AlreadyLocked
 from klog.log.staged import layout, writers
 from klog.logger import logger_of
-from klog.manager import LogManager, open_directory
+from klog.manager import open_directory
 
 if TYPE_CHECKING:
     from klog.manager.commits import Committed, StagedJob
 
 _log = logger_of("manager")
+T = TypeVar("T")
 LOCK_WAIT_S = 10.0
 _PAUSE_S = 0.05
 
@@ -36,7 +38,7 @@ def commit_staged(
         writers.announce(path, job.token, writers.driver(), files)  # else the start could take the job for over
     is_committed, result = False, None
     try:
-        with _opened(path, clock, files) as logs:
+        with when_unlocked(lambda: open_directory(path, clock=clock, files=files), clock) as logs:
             result = logs._commits.commit(job)
             is_committed = True
     except OSError as error:
@@ -46,12 +48,13 @@ def commit_staged(
     return result
 
 
-def _opened(path: str, clock: Clock, files: Files) -> LogManager:
-    """Open the log.dir when no other holder has its lock."""
+def when_unlocked(take: Callable[[], T], clock: Clock) -> T:
+    """Return what `take` returns when no other holder has the lock that it needs. Raises AlreadyLocked after
+    LOCK_WAIT_S."""
     end = clock.monotonic() + LOCK_WAIT_S
     while True:
         try:
-            return open_directory(path, clock=clock, files=files)
+            return take()
         except AlreadyLocked:
             if clock.monotonic() >= end:
                 raise

@@ -9,9 +9,10 @@ those of the checkpoint.
 
   G1  A record is appended to partition |hash of the group's name| mod n of __consumer_offsets. A directory without this
       topic gets it, with Kafka's 50 partitions.
-  G2  Only that partition is opened, so nothing else in the directory changes, and only for the time of a write. If
-      another process holds the directory when the query starts, that is an error; later the offsets wait for the next
-      write.
+  G2  Only that partition is opened, so nothing else in the directory changes, and only for the time of a write. A write
+      waits for the lock of the directory, as the commit of a job does (staging.py): other ones hold it for a moment. If
+      a process holds it longer when the query starts, that is an error; later the offsets wait for the next write, and
+      no write waits again until one has had the lock.
 """
 
 from __future__ import annotations
@@ -21,9 +22,10 @@ import struct
 from collections.abc import Mapping, Sequence
 
 import klog
-from klog.clock import SystemClock
+from klog.clock import Clock, SystemClock
 from klog.errors import AlreadyLocked, UnknownTopicOrPartition
 from klog.logger import logger_of
+from klog.manager.staging import when_unlocked
 from klog.spark.bounds import TopicPartition
 from klog.spark.committed import TOPIC
 from klog.spark.offsets import Offsets
@@ -69,13 +71,16 @@ def check_subscription(subscription: Subscription) -> None:
 class GroupOffsets:
     """The offsets of one group. Opening it locks the directory for a moment (G2)."""
 
-    def __init__(self, paths: Sequence[str], group: str) -> None:
+    def __init__(self, paths: Sequence[str], group: str, clock: Clock | None = None) -> None:
         """Raises AlreadyLocked, and ValueError if no path is a log directory."""
         self._group = group
+        self._clock = clock or SystemClock()
         self._written: Offsets = {}
+        self._waits = True
         home = _home(paths)
         try:
-            self._path = os.path.join(home, f"{TOPIC}-{partition_for_group(group, _partitions(home))}")
+            partitions = when_unlocked(lambda: _partitions(home), self._clock)
+            self._path = os.path.join(home, f"{TOPIC}-{partition_for_group(group, partitions)}")
             self._open().close()
         except AlreadyLocked as error:
             raise AlreadyLocked(
@@ -90,18 +95,23 @@ class GroupOffsets:
         changed = {pair: offset for pair, offset in sorted(offsets.items()) if self._written.get(pair) != offset}
         if not changed:
             return
-        now = SystemClock().wall_ms()
+        now = self._clock.wall_ms()
         records = [(commit_key(self._group, pair), commit_value(offset, now), now) for pair, offset in changed.items()]
         try:
             with self._open() as log:
                 log.append(records)
         except AlreadyLocked as error:
             logger.warning("group=%s offsets are not written now: %s", self._group, error)
+            self._waits = False
             return
+        self._waits = True
         self._written.update(changed)
 
     def _open(self) -> klog.Log:
-        return klog.Log.open(self._path, config=CONFIG)
+        def take() -> klog.Log:
+            return klog.Log.open(self._path, config=CONFIG)
+
+        return when_unlocked(take, self._clock) if self._waits else take()
 
 
 def _home(paths: Sequence[str]) -> str:

@@ -236,7 +236,7 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
     def _open_group(self) -> None:
         # In the worker of the offsets alone, not in the planner's, and before the first batch.
         if self._options.commit_group is not None and self._group is None:
-            self._group = GroupOffsets(self._options.paths, self._options.commit_group)
+            self._group = GroupOffsets(self._options.paths, self._options.commit_group, self._clock)
 
     def _commit_group(self, done: Offsets) -> None:
         if done != self._initial:

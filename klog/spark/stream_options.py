@@ -1,7 +1,7 @@
 """Parses the options that only streams have, and the times and numbers in them. Pure.
 
 maxOffsetsPerTrigger, minOffsetsPerTrigger, maxBytesPerTrigger := whole number from 1
-maxTriggerDelay      := whole number, with ms, s, m, h or d; without a unit ms         (Spark: JavaUtils.timeStringAs)
+maxTriggerDelay      := whole number, with us, ms, s, m, min, h or d; without a unit ms  (Spark: JavaUtils.timeStringAs)
 commitGroup          := name of a consumer group
 checkpointLocation   := the directory of the query's checkpoint, for the ids of the topics (stream_memory.py)
 """
@@ -19,14 +19,15 @@ LIMITS = ("maxOffsetsPerTrigger", "minOffsetsPerTrigger", "maxTriggerDelay", "ma
 STREAM_ONLY = (*LIMITS, "commitGroup", "checkpointLocation")
 
 _DELAY = re.compile(r"([0-9]{1,15})\s*([a-z]*)")
-_UNITS_MS = {
-    "ms": 1,
-    "": 1,
-    "s": 1000,
-    "m": 60_000,
-    "min": 60_000,
-    "h": 3_600_000,
-    "d": 86_400_000,
+_UNITS_US = {
+    "us": 1,
+    "ms": 1000,
+    "": 1000,
+    "s": 1_000_000,
+    "m": 60_000_000,
+    "min": 60_000_000,
+    "h": 3_600_000_000,
+    "d": 86_400_000_000,
 }
 
 
@@ -78,9 +79,9 @@ def _delay(given: Mapping[str, str]) -> int:
     if value is None:
         return DELAY_MS
     match = _DELAY.fullmatch(value.strip().lower())
-    if match is None or match[2] not in _UNITS_MS:
+    if match is None or match[2] not in _UNITS_US:
         raise ValueError(f"option 'maxTriggerDelay' must be a time such as '30s', '15m' or '1h', not {value!r}")
-    return int(match[1]) * _UNITS_MS[match[2]]
+    return int(match[1]) * _UNITS_US[match[2]] // 1000
 
 
 def _is_text(name: str) -> bool:

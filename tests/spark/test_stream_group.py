@@ -12,6 +12,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 import klog
+from klog.clock import ManualClock
 from klog.errors import AlreadyLocked, UnknownTopicOrPartition
 from klog.spark.bounds import TopicPartition
 from klog.spark.group_offsets import TOPIC, GroupOffsets, commit_key, commit_value, partition_for_group
@@ -138,13 +139,55 @@ def test_nothing_else_changes(data: Path) -> None:
 
 def test_a_locked_directory_fails_the_start(data: Path) -> None:
     made = reader(data)
+    made._clock = ManualClock()
     with klog.open(data), pytest.raises(AlreadyLocked, match=r"option 'commitGroup' needs to lock .*needs no lock"):
         made.initialOffset()
+
+
+class Holder(ManualClock):
+    """Another process that has the directory locked until the first one has waited for it a few times."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__()
+        self.path, self.waits, self.logs = path, 0, klog.open(path)
+
+    def sleep(self, seconds: float) -> None:
+        super().sleep(seconds)
+        self.waits += 1
+        if self.waits % 3 == 0:
+            self.logs.close()
+
+
+def test_a_commit_waits_for_a_lock_that_is_held_for_a_moment(data: Path) -> None:
+    clock = Holder(data)
+    group = GroupOffsets([str(data)], "job", clock)
+    assert clock.waits == 3
+    clock.logs = klog.open(data)
+    group.write({TopicPartition("t", 0): 3})
+    assert clock.waits == 6
+    assert [offset_of(value) for _, value in committed(data)] == [3]
+
+
+def test_only_the_first_of_several_commits_waits_for_a_writer_that_stays(data: Path) -> None:
+    """A stream beside it is not delayed in each batch."""
+    clock = ManualClock()
+    group = GroupOffsets([str(data)], "job", clock)
+    with klog.open(data):
+        group.write({TopicPartition("t", 0): 3})
+        after = clock.monotonic()
+        group.write({TopicPartition("t", 0): 4})
+        assert clock.monotonic() == after > 10
+    group.write({TopicPartition("t", 0): 5})
+    with klog.open(data):
+        group.write({TopicPartition("t", 0): 6})
+        assert clock.monotonic() > after + 9
+    assert [offset_of(value) for _, value in committed(data)] == [5]
 
 
 def test_a_directory_that_is_locked_later(data: Path, caplog: pytest.LogCaptureFixture) -> None:
     """The offsets of the locked time are written with the next ones."""
     made = reader(data)
+    made._clock = ManualClock()
     made.initialOffset()
     with klog.open(data):
         made.commit({"t": {"0": 3, "1": 5}})

@@ -168,7 +168,7 @@ class TestOptions:
     @pytest.mark.parametrize(
         ("value", "milliseconds"),
         [("15m", 900_000), ("30s", 30_000), ("1h", 3_600_000), ("2d", 172_800_000), ("250ms", 250), ("250", 250),
-         (" 5 min ", 300_000), ("1H", 3_600_000)],
+         (" 5 min ", 300_000), ("1H", 3_600_000), ("2999us", 2)],
     )  # fmt: skip
     def test_delays(self, value: str, milliseconds: int) -> None:
         assert limits({"maxtriggerdelay": value}).max_delay_ms == milliseconds
