@@ -658,6 +658,17 @@ class Segment(SegmentState):
                 self._max_timestamp = known
         return known
 
+    def may_reach(self, timestamp: int) -> bool:
+        """May a record have this timestamp or a later one? True also if the time index is not that of the batches, or
+        damage hides some of them: neither says then what the segment has."""
+        index = self.index
+        newest = index.time_floor(_TIMESTAMP_MAX)
+        last = self._batch_of_entry(index, *newest) if newest[0] >= 0 else None
+        if newest[0] >= timestamp or (newest[0] >= 0 and last is None):
+            return True
+        scan = scan_headers(self.file, 0 if last is None else last.position, self.size, 0)
+        return bool(scan.reason) or scan.max_timestamp >= timestamp
+
     @property
     def modified_ms(self) -> int:
         """Time of the last append: by the log's clock if this process made it, else the file's modification time."""

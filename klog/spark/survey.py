@@ -308,7 +308,7 @@ def _needed(log: Log, whole: Range, pushed: Pushed) -> list[Range]:
 
 def _may_have(segment: Segment, pushed: Pushed) -> bool:
     try:
-        return pushed.may_have(segment.max_timestamp)
+        return pushed.since_us is None or segment.may_reach(-(-pushed.since_us // 1000))
     except (OSError, CorruptData):  # deleted meanwhile, or an index that cannot be made again: the task sees
         return True
 

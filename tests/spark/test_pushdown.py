@@ -447,6 +447,41 @@ def test_a_batch_whose_time_is_damaged_is_not_skipped(tmp_path: Path) -> None:
     assert [row["offset"] for row in rows(task)] == [0, 1, 2]
 
 
+@pytest.mark.parametrize("damage", ["time", "length", "entry", "lower entry"])
+def test_a_segment_whose_times_contradict_each_other_is_not_skipped(tmp_path: Path, damage: str) -> None:
+    with klog.Log.open(tmp_path / "t-0", config={"index.interval.bytes": 0}) as log:
+        for time in (T0_MS - 9, T0_MS, T0_MS - 5, T0_MS + 7):
+            log.append([(b"k", b"v", T0_MS - 20)])
+            log.append([(b"k", b"v", time)])
+            log.append([(b"k", b"v", T0_MS - 7)])
+            log.roll()
+        second = Path(log.segments[1].path)
+    size = second.stat().st_size // 3
+    index = second.with_suffix(".timeindex")
+    entries = index.read_bytes()
+    assert entries == T0_MS.to_bytes(8) + (1).to_bytes(4)
+    with open(second, "r+b") as file:
+        if damage == "time":
+            file.seek(size + 35)  # the largest timestamp of the second batch
+            file.write(bytes(8))
+        elif damage == "length":
+            file.seek(8)
+            file.write(b"\x7f")
+            index.write_bytes(b"")
+    if damage == "entry":
+        index.write_bytes((T0_MS - 3).to_bytes(8) + entries[8:])
+    elif damage == "lower entry":  # of the last batch, which is not the youngest
+        index.write_bytes(entries + (T0_MS - 7).to_bytes(8) + (2).to_bytes(4))
+    options = {"pushdown": "true", "verifyCrc": "false", "onCorrupt": "skipBatch"}
+    task, plain = reader(tmp_path, ("offset",), **options), reader(tmp_path, ("offset", "timestamp"), **options)
+    bound = ds.GreaterThanOrEqual(TIMESTAMP, T0)
+    task.pushFilters([bound])
+    planned = [(item.start_offset, item.end_offset) for part in task.partitions() for item in part.value]
+    assert planned == [(3, 6), (9, 12)]
+    wanted = [row["offset"] for row in filtered(rows(plain), [bound])]
+    assert {row["offset"] for row in rows(task)} >= set(wanted) >= {10}
+
+
 def test_corrupt_rows_keep_their_offsets(tmp_path: Path) -> None:
     """With onCorrupt=emit, Spark filters by offset: the offset of a corrupt row depends on where its reader begins."""
     task = reader(tmp_path, (*PLAIN, "crcValid"), pushdown="true", onCorrupt="emit")
