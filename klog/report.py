@@ -76,9 +76,9 @@ class Report:
         """Add a problem."""
         self.problems.append(Problem(path, position, offset, message, kind))
 
-    def note(self, path: str, message: str) -> None:
-        """Add a leftover that is not a problem."""
-        self.notes.append(Problem(path, None, None, message, "leftover"))
+    def note(self, path: str, message: str, *, kind: Kind = "leftover", offset: int | None = None) -> None:
+        """Add a note: something that is not a problem."""
+        self.notes.append(Problem(path, None, offset, message, kind))
 
     def add_error(self, error: CorruptData, path: str) -> None:
         """Add an error of a parser."""

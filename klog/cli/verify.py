@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 def command(ctx: click.Context, directory: str, as_json: bool, progress: bool) -> None:
     """Check every invariant of a log directory, offline and read-only.
 
-    DIR is a log.dir or one partition directory. Files that the next start will remove are notes on stderr. Exit code 3
+    DIR is a log.dir or one partition directory. What the next start removes or ignores is a note on stderr. Exit code 3
     means that there are problems; each is printed with file, position, offset and kind: crc, length, offset_order,
     epoch, index, timeindex, txnindex, snapshot, checkpoint, leftover, gap.
 

@@ -5,7 +5,8 @@
   L3  only compaction may remove offsets: below the cleaner's checkpoint, or in a log with other signs of compaction (a
       batch with missing records, a delete horizon, three or more gaps: a follower copies its leader's gaps). Gaps
       between the segments of a topic without `compact` are lost segments, however many, unless klog-gaps has them
-  L4  the checkpoints of the log.dir are not beyond the log end; after a clean stop the recovery point is the log end
+  L4  the checkpoints of the log.dir are not beyond the log end; after a clean stop the recovery point is the log end.
+      A truncation inside a batch and a crash leave a high watermark and leader epochs beyond the last batch: notes
   L5  there is no file that a start would delete or rename
 
 Indexes are read before their .log: if the log is being written, they cannot hold more than it does.
@@ -69,6 +70,7 @@ class PartitionCheck:
         self._report, self._path, self._facts = report, path, facts
         self._examined = examined or {}
         self._progress = progress or (lambda size: None)
+        self._log_start = max(facts.log_start or 0, facts.deleted_to)
         self._expected: int | None = None  # next offset after the batches so far
         self._gaps: list[tuple[str, int, int, int, str]] = []  # path, position, from, to, what
         self._compacted = os.path.basename(os.path.abspath(path)).rpartition("-")[0] in ALWAYS_COMPACTED
@@ -101,10 +103,9 @@ class PartitionCheck:
             self._read_gaps()
         epochs = self._metadata(live, bool(logs))
         seeded = self._seed(min(logs)) if logs else []
-        log_start = max(self._facts.log_start or 0, self._facts.deleted_to)
         # The first leader epoch begins at a log start that may have been lost in a crash.
-        self._replay = ProducerReplay(seeded, max(log_start, epochs[0][1] if epochs else 0))
-        epoch_check = EpochCheck(self._report, self._file("leader-epoch-checkpoint"), epochs, log_start)
+        self._replay = ProducerReplay(seeded, max(self._log_start, epochs[0][1] if epochs else 0))
+        epoch_check = EpochCheck(self._report, self._file("leader-epoch-checkpoint"), epochs, self._log_start)
         for base in sorted(logs):
             try:
                 self._segment(base, live, epoch_check, last=base == max(logs))
@@ -230,6 +231,7 @@ class PartitionCheck:
                 complete=self._replay.complete,
                 base_offset=base,
                 next_offset=self._expected,
+                log_start=self._log_start,
             )
 
     def _begin(self, path: str, base: int) -> None:
@@ -433,16 +435,16 @@ class PartitionCheck:
             )
         for epoch, start in epochs or ():
             if start > end:
-                self._add(
-                    "epoch",
-                    "leader-epoch-checkpoint",
-                    f"epoch {epoch} from {start}, but the log ends at {end}",
+                self._report.note(
+                    self._file("leader-epoch-checkpoint"),
+                    f"epoch {epoch} from {start}, but the log ends at {end}: a leader without a record there, or one "
+                    "whose records were lost with a crash. The next open drops it",
+                    kind="epoch",
                     offset=start,
                 )
         root = os.path.dirname(os.path.abspath(self._path))
         for name, value in (
             ("recovery-point-offset-checkpoint", self._facts.recovery_point),
-            ("replication-offset-checkpoint", self._facts.high_watermark),
             ("log-start-offset-checkpoint", self._facts.log_start),
             ("cleaner-offset-checkpoint", self._facts.cleaned_to),
         ):
@@ -453,6 +455,14 @@ class PartitionCheck:
                     f"{os.path.basename(self._path)} at {value}, but its log ends at {end}",
                     offset=value,
                 )
+        high = self._facts.high_watermark
+        if high is not None and high > end:
+            self._report.note(
+                os.path.join(root, "replication-offset-checkpoint"),
+                f"{os.path.basename(self._path)} at {high}, but its log ends at {end}. The next start lowers it",
+                kind="checkpoint",
+                offset=high,
+            )
         point = self._facts.recovery_point
         if self._facts.clean and point is not None and point < end:
             self._report.add(

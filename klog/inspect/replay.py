@@ -3,8 +3,8 @@
   E1  leader epochs do not fall from batch to batch
   E2  the epoch of a batch is that of the cache's entry for its offset (below the first entry: at most its epoch), and
       no entry begins inside a batch; it may begin in a gap that a truncation has left
-  X1  each abort marker that ends a transaction has a .txnindex entry, with the transaction's first offset and the last
-      stable offset after it; and each entry has its marker
+  X1  each abort marker from the log start on that ends a transaction has a .txnindex entry, with the transaction's
+      first offset and the last stable offset after it; and each entry has its marker
   P1  a snapshot of offset N holds nothing from N on, and agrees with the batches below N
 
 The replay begins at the first batch, from the snapshot at its segment's base. `complete` means that nothing is missing:
@@ -234,7 +234,7 @@ class ProducerReplay:
 
 def check_txn_index(
     report: Report, path: str, log_path: str, entries: list[TxnEntry], aborts: list[Abort], *, complete: bool,
-    base_offset: int, next_offset: int,
+    base_offset: int, next_offset: int, log_start: int,
 ) -> None:  # fmt: skip
     """Check the entries of one segment's .txnindex against the aborts in its batches (X1)."""
     expected = {abort.last_offset: abort for abort in aborts}
@@ -270,7 +270,7 @@ def check_txn_index(
         if message is not None:
             report.add("txnindex", path, message, position=entry.slot, offset=entry.last_offset)
     for abort in expected.values():
-        if complete or abort.data:
+        if abort.last_offset >= log_start and (complete or abort.data):
             report.add(
                 "txnindex",
                 path,

@@ -4,13 +4,14 @@ Takes a log.dir or one partition directory. The invariants, by name: partition_c
 (E, X, P); here those of the files at the root:
 
   R1  the checkpoints, meta.properties, klog's own files and the clean-shutdown marker can be parsed
-  R2  a checkpoint has only partitions that are in the log.dir
+  R2  the partitions in a checkpoint are in the log.dir, unless they are of no topic: a broker ignores those, a note
   R3  a sub-directory is a partition's (Kafka refuses to start with any other)
 
 verify cannot find damage in bytes that no checksum or other copy covers. Every byte of .log, .index, .timeindex,
 .txnindex, .snapshot and klog's own JSON files is covered, except:
 
-    - a number in a checkpoint that stays plausible (but after a clean stop the recovery point must be the log end)
+    - a number in a checkpoint that stays plausible (but after a clean stop the recovery point must be the log end), and
+      a partition's name, if no topic has it then
     - ids that keep their form: topic_id (unless klog-topics.json holds it), cluster, node and directory; comments;
       .lock
     - the leader epoch in bootstrap.checkpoint; in .log, of batches below the first entry of leader-epoch-checkpoint, as
@@ -60,8 +61,8 @@ from klog.report import Report
 
 EVENT_BYTES = 8 << 20
 Positions = dict[tuple[str, int], int]
-TopicFacts = tuple[dict[str, str], set[str]]
-"""{topic: id}, and the compacted topics."""
+TopicFacts = tuple[dict[str, str], set[str], dict[str, int]]
+"""{topic: id}, the compacted topics, and {topic: number of partitions}."""
 
 
 def verify(path: str | os.PathLike[str], progress: Progress | None = None) -> Report:
@@ -207,7 +208,7 @@ class _Root:
         if "bootstrap.checkpoint" in names:
             self._bootstrap(os.path.join(path, "bootstrap.checkpoint"))
         facts: TopicFacts | None = self._parse("klog-topics.json", _topics) if "klog-topics.json" in names else None
-        self._topic_ids, self._compacted = facts or ({}, set())
+        self._topic_ids, self._compacted, self._partitions = facts or ({}, set(), {})
         for name in sorted(names):
             if classify(name) == FileName("positions"):
                 self._parse(name, reader_positions.decode)
@@ -255,12 +256,13 @@ class _Root:
         """Check R2."""
         for name, points in self._points.items():
             for topic, partition in points or ():
-                if (topic, partition) not in present:
-                    self._report.add(
-                        "checkpoint",
-                        os.path.join(self._path, name),
-                        f"names {topic}-{partition}, which is not in the directory",
-                    )
+                if (topic, partition) in present:
+                    continue
+                path, text = os.path.join(self._path, name), f"names {topic}-{partition}, which is not in the directory"
+                if partition < self._partitions.get(topic, 0):
+                    self._report.add("checkpoint", path, text)
+                else:
+                    self._report.note(path, f"{text}; the next start ignores it", kind="checkpoint")
 
     def facts(self, name: str) -> Facts:
         """Return what is known about the partition directory with this name."""
@@ -287,8 +289,9 @@ def _positions(data: bytes, path: str) -> Positions:
 def _topics(data: bytes, path: str) -> TopicFacts:
     """Return the facts of klog-topics.json. Raises what opening its topics would."""
     entries = topics.decode(data, path).entries
+    partitions = {name: entry.partitions for name, entry in entries.items()}
     compacted = {name for name, entry in entries.items() if "compact" in LogConfig(entry.config).cleanup_policy}
-    return {name: encode_uuid(entry.topic_id) for name, entry in entries.items()}, compacted
+    return {name: encode_uuid(entry.topic_id) for name, entry in entries.items()}, compacted, partitions
 
 
 _MOVED = {

@@ -18,7 +18,9 @@ from tests.support import golden
 
 # For each file, the bytes in which verify cannot find a flip (see the docstring of klog.inspect.verify).
 NOT_DETECTED = {
-    "replication-offset-checkpoint": lambda data: _digits(data),
+    # A removed partition may still have its entry, and a crash leaves a high watermark beyond the log end: notes.
+    "recovery-point-offset-checkpoint": lambda data: [*range(4, 9), 10],
+    "replication-offset-checkpoint": lambda data: [*range(4, 9), *_digits(data)],
     "meta.properties": lambda data: range(len(data)),
     ".kafka_cleanshutdown": lambda data: _digits(data),
     "partition.metadata": lambda data: range(21, 43),

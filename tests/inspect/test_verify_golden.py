@@ -40,6 +40,7 @@ SOUND = (
     "crash-copy-called-clean",
     "v1-tail",
     "left-deleted",  # a note
+    "epochs-past-end",  # a note
 )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import struct
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import klog
 from klog.clock import ManualClock
 from klog.inspect import verify
 from klog.inspect.entries import OFFSET_ENTRY
+from klog.inspect.files import ROOT_CHECKPOINTS
 from klog.progress import Event
 from klog.record import encode
 from tests.support import golden
@@ -81,8 +83,51 @@ def test_checkpoints_must_be_inside_an_existing_log(data: Path) -> None:
     assert "t-0 at 399 after a clean stop" in _messages(data)
     (data / ".kafka_cleanshutdown").unlink()
     assert _kinds(data) == []
-    path.write_text("0\n2\nt 0 400\ngone 0 1\n")
-    assert "names gone-0, which is not in the directory" in _messages(data)
+    path.write_text("0\n2\nt 0 400\nt 1 1\n")
+    assert _kinds(data) == []
+    shutil.rmtree(data / "t-0")
+    assert "names t-0, which is not in the directory" in _messages(data)
+
+
+def test_a_checkpoint_may_have_removed_partitions(data: Path) -> None:
+    """A broker ignores them: a crash comes between the removal and the next checkpoint."""
+    for name in ROOT_CHECKPOINTS:
+        path = data / name
+        path.write_text(f"0\n2\nt 0 {400 if name.startswith('rec') else 0}\ngone 0 1\n")
+    report = verify(data)
+    assert report.problems == []
+    assert {note.path for note in report.notes} == {str(data / name) for name in ROOT_CHECKPOINTS}
+    assert "names gone-0, which is not in the directory" in report.notes[0].message
+
+
+def test_what_a_truncation_inside_a_batch_leaves_beyond_the_last_batch(tmp_path: Path) -> None:
+    """The log ends at 4, its last batch at 3, and a broker gives the next leader an epoch from 4 on."""
+    with klog.open(tmp_path, create=True) as logs:
+        logs.create_topic("t")
+        log = logs.log("t")
+        for epoch in (0, 1):
+            log.append_batches(batch(3), leader_epoch=epoch)
+        log.truncate_to(4)
+    (tmp_path / "t-0" / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n2 4\n")
+    report = verify(tmp_path)
+    assert report.problems == []
+    assert [(note.kind, note.offset) for note in report.notes] == [("epoch", 4), ("checkpoint", 4)]
+    assert verify(tmp_path / "t-0").problems == []
+
+
+def test_a_log_whose_last_segment_is_empty_ends_where_that_begins(tmp_path: Path) -> None:
+    with klog.open(tmp_path, create=True) as logs:
+        logs.create_topic("t")
+        log = logs.log("t")
+        for epoch in (0, 1):
+            log.append_batches(batch(3), leader_epoch=epoch)
+        log.begin_leader_epoch(2)
+        log.delete_records(6)
+    assert verify(tmp_path).problems == []
+
+
+def test_checkpoints_beyond_the_log(data: Path) -> None:
+    path = data / "recovery-point-offset-checkpoint"
     path.write_text("0\n1\n")
     assert _kinds(data) == ["checkpoint"]
 
@@ -277,6 +322,19 @@ def test_a_recovery_drops_transactions_below_the_log_start(tmp_path: Path) -> No
     assert verify(directory).problems == []
     point.unlink()
     assert {problem.kind for problem in verify(directory).problems} == {"txnindex"}
+
+
+def test_an_aborted_transaction_below_the_log_start_needs_no_entry(tmp_path: Path) -> None:
+    directory = tmp_path / "t-0"
+    with klog.Log.open(directory, clock=ManualClock(NOW)) as log:
+        log.append_batches(transactional(8, 0, 0))
+        log.append_batches(marker(8, 0, "abort"), origin="coordinator")
+        log.append_batches(batch(2))
+    (directory / f"{0:020d}.txnindex").unlink()
+    point = tmp_path / "log-start-offset-checkpoint"
+    for start, kinds in ((2, []), (1, ["txnindex"])):
+        point.write_text(f"0\n1\nt 0 {start}\n")
+        assert _kinds(directory) == kinds
 
 
 def test_a_transaction_that_begins_below_the_log_start_may_have_a_later_first_offset(tmp_path: Path) -> None:
