@@ -5,7 +5,8 @@ A range was planned against the directory as it was; the task checks it again be
   T1  A retry reads the same offsets: the bounds are those of the plan, whatever the writer and its checkpoints did
       since. A cleaner may have removed records between them.
   T2  If planned offsets are gone (by retention, a truncation, a topic created again), it raises DataLoss and never
-      returns fewer rows; with failOnDataLoss=false it reads what is left, with a warning that says what is missing.
+      returns fewer rows; with failOnDataLoss=false it reads what is left, with a warning that says what is missing. A
+      partition that has moved to another log.dir of the query is read there.
   T3  A batch that cannot be read raises CorruptBatch; with onCorrupt=skipBatch it is left out, with a warning; with
       onCorrupt=emit a row in its place has crcValid=false. A disk that cannot be read is an error always.
 """
@@ -120,6 +121,11 @@ class _RangeReader:
         except (UnknownTopicOrPartition, FileNotFoundError) as error:
             if is_directory(path):
                 raise
+            moved = self._moved_to()
+            if moved is not None:
+                self._wanted = replace(self._wanted, path=moved)
+                yield from self.batches()
+                return
             if not is_directory(os.path.dirname(path)):  # a disk or a mount is missing, no data is lost
                 raise FileNotFoundError(
                     errno.ENOENT,
@@ -127,10 +133,16 @@ class _RangeReader:
                     os.path.dirname(path),
                 ) from error
             gone = (
-                f"{path} is gone: the topic was deleted, or moved to another log.dir, since the query was planned; "
-                f"run it again"
+                f"{path} is gone: the topic was deleted, or moved to a log.dir not in the paths, since the query was "
+                f"planned; run it again"
             )
             self._lose(Present(self._stop, self._stop, gone), error)
+
+    def _moved_to(self) -> str | None:
+        """Return where the partition is now, None if it is in none of the query's log.dirs. A move puts it there before
+        it leaves the other one."""
+        places = (os.path.join(home, str(self._wanted.pair)) for home in self._reading.log_dirs)
+        return next((place for place in places if is_directory(place)), None)
 
     def _look(self, log: Log) -> None:
         """Check that the log still has what is left of the range (T2)."""

@@ -20,7 +20,8 @@ class Reading:
     committed: leave out records of aborted transactions. include_control: return control records. on_corrupt: at a
     batch that cannot be read. fail_on_data_loss: if planned offsets are gone. verify_crc: check the checksums. metrics:
     log what a task has read, as a warning. decoders: of the columns key and value that are not read as bytes.
-    null_bad_values: what these cannot decode is null instead of an error.
+    null_bad_values: what these cannot decode is null instead of an error. log_dirs: where a partition may have moved to
+    since the query was planned.
     """
 
     committed: bool = False
@@ -31,3 +32,4 @@ class Reading:
     metrics: bool = False
     decoders: Mapping[str, Decoder] = field(default_factory=dict)
     null_bad_values: bool = False
+    log_dirs: tuple[str, ...] = ()

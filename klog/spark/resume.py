@@ -83,11 +83,14 @@ def resume(
     return positions, losses
 
 
+_GONE = "the partition is gone: its topic was deleted, moved to a log.dir not in the paths, or is not subscribed"
+
+
 def _loss(
     pair: TopicPartition, wanted: int, found: Present | None, known_id: str | None, epoch: int | None
 ) -> Loss | None:
     if found is None:
-        return Loss(pair, wanted, None, "the partition is gone: its topic was deleted, or is not subscribed", None)
+        return Loss(pair, wanted, None, _GONE, None)
     start, end = found.log_start_offset, found.log_end_offset
     if known_id is not None and found.topic_id is not None and known_id != found.topic_id:
         reason = f"the topic was deleted and created again (its id was {known_id}, now it is {found.topic_id})"

@@ -109,6 +109,7 @@ class KlogSource(DataSource):  # type: ignore[misc]
             include_control="isControl" in schema.names,
             decoders={name: decoder for name, decoder in self._decoders.items() if decoder and name in schema.names},
             null_bad_values=options.formats.null_bad_values,
+            log_dirs=options.paths,
         )
         return replace(options, reading=reading)
 

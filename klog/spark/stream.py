@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
 from klog.clock import Clock, SystemClock
-from klog.errors import CorruptBatch, OffsetOutOfRange
+from klog.errors import CorruptBatch, OffsetOutOfRange, UnknownTopicOrPartition
 from klog.logger import logger_of
 from klog.spark.bounds import LATEST, Bounds, Span, TopicPartition, resolve
 from klog.spark.group_offsets import GroupOffsets, check_subscription
@@ -277,7 +277,7 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         """The subscribed partitions that exist, for a while."""
         with opened(self._options) as logs:
             chosen = select(_existing(self._options.subscription, logs), logs)
-            yield logs, _present(logs, chosen, self._options)
+            yield logs, _present(logs, [pair for pair in chosen if _is_there(logs, pair)], self._options)
 
     def _remembered(self) -> StreamMemory:
         # Made on first use: the planner has a reader of its own, which must not use the file.
@@ -315,6 +315,14 @@ def _existing(subscription: Subscription, logs: Iterable[TopicPartition]) -> Sub
     if subscription.assigned is not None:
         return replace(subscription, assigned=tuple(pair for pair in subscription.assigned if pair in pairs))
     return subscription
+
+
+def _is_there(logs: Logs, pair: TopicPartition) -> bool:
+    """Open a partition. False if it was deleted since it was listed."""
+    try:
+        return logs[pair] is not None
+    except UnknownTopicOrPartition:
+        return False
 
 
 def _present(logs: Logs, chosen: Sequence[TopicPartition], options: Options) -> dict[TopicPartition, Present]:

@@ -217,7 +217,7 @@ class TestLosses:
                 5,
                 {},
                 "A",
-                "the stream is at offset 5, but the partition is gone: its topic was deleted, or is not",
+                "the stream is at offset 5, but the partition is gone: its topic was deleted, moved to a log.dir not in",
                 None,
             ),
             (5, present(0, 90, "B"), "A", r"/d/t-0 holds \[0, 90\): .*created again \(its id was A, now it is B\)", 0),

@@ -310,6 +310,21 @@ class TestBatches:
             for again in (made, reader(homes)):
                 assert [rows for _, rows in batches(again, end)] == [numbers("t", 0, 10, 15)]
 
+    @pytest.mark.parametrize("fail", ["true", "false"])
+    def test_a_partition_that_moves_after_its_batch_is_planned_is_read_there(self, tmp_path: Path, fail: str) -> None:
+        homes = [tmp_path / "a", tmp_path / "b"]
+        with klog.open(homes, create=True) as logs:
+            logs.create_topic("t", directory=homes[0])
+            logs.log("t").append([(b"k", b"v")] * 10)
+            made = reader(homes, failOnDataLoss=fail)
+            start = begin(made)
+            planned = made.partitions(start, made.latestOffset(start, ReadAllAvailable()))
+            logs.move("t", 0, homes[1])
+        shutil.rmtree(homes[0])  # also if the whole directory is given up
+        (part,) = pickle.loads(pickle.dumps(planned))
+        read = pickle.loads(pickle.dumps(made)).read(part)
+        assert [row["offset"] for batch in read for row in batch.to_pylist()] == list(range(10))
+
     def test_a_new_partition_without_records_makes_no_batch(self, data: Path) -> None:
         made = reader(data)
         fill(data, u=[0])
@@ -652,6 +667,29 @@ class TestLosses:
                 reader(data, **subscription).latestOffset(END, ReadAllAvailable())
             made = reader(data, failOnDataLoss="false", **subscription)
             assert made.latestOffset(END, ReadAllAvailable()) == {"empty": {"0": 0}}
+
+    def test_a_topic_that_is_deleted_after_it_was_listed(self, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        topics = klog.LogManager.topics
+        copies = [data, *(data.with_name(name) for name in ("copy", "other"))]
+        for copy in copies[1:]:
+            shutil.copytree(data, copy)
+
+        def then_delete(manager: klog.LogManager) -> dict[str, list[int]]:
+            found = topics(manager)
+            for path in manager.paths:
+                for partition in (0, 1):
+                    shutil.rmtree(Path(path) / f"t-{partition}", ignore_errors=True)
+            return found
+
+        monkeypatch.setattr(klog.LogManager, "topics", then_delete)
+        with pytest.raises(
+            DataLoss, match="t-0: the stream is at offset 100, but the partition is gone: its topic was"
+        ):
+            reader(copies[0]).latestOffset(END, ReadAllAvailable())
+        with pytest.raises(DataLoss, match="t-0: the stream is at offset 0, but the partition is gone: its topic was"):
+            reader(copies[1]).partitions(START, END)
+        made = reader(copies[2], failOnDataLoss="false", subscribe="t,empty")
+        assert made.latestOffset(END, ReadAllAvailable()) == {"empty": {"0": 0}}
 
     def test_a_loss_between_planning_and_the_batch(self, data: Path) -> None:
         """The end of a batch that Spark has already stored no longer exists."""
