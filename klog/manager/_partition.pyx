@@ -111,6 +111,7 @@ def split_rows(Rows rows, int64_t start, int64_t limit, int32_t partitions, int3
     cdef int64_t *counts = NULL
     cdef int64_t i
     cdef int32_t p
+    cdef Rows share
     cdef list shares = [None] * partitions
     check_partitions(partitions, sticky)
     try:
@@ -127,10 +128,9 @@ def split_rows(Rows rows, int64_t start, int64_t limit, int32_t partitions, int3
             counts[targets[i]] += 1
         for p in range(partitions):
             if counts[p] != 0:
-                ends[p] = <int64_t *>malloc(counts[p] * sizeof(int64_t))
-                if ends[p] == NULL:
-                    raise MemoryError
-                shares[p] = rows.pick(ends[p], counts[p])
+                share = rows.pick(counts[p])
+                shares[p] = share
+                ends[p] = share.picked
         for i in range(n):
             p = targets[i]
             ends[p][0] = kl_rows_at(&rows.rows, start + i)

@@ -10,7 +10,7 @@ cdef class Rows:
     cdef readonly int64_t first         # number of row 0 among all rows of the source, for messages
     cdef int64_t *picked
 
-    cdef Rows pick(self, int64_t *picked, int64_t n)
+    cdef Rows pick(self, int64_t n)
 
 
 cdef class RowSource:

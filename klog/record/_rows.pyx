@@ -17,7 +17,7 @@ from klog._c.rows cimport (
 from klog._c.status cimport KL_EMAGIC, KL_OK
 from libc.errno cimport EINVAL, ENOMEM
 from libc.stdint cimport int64_t
-from libc.stdlib cimport free
+from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
 
@@ -41,14 +41,16 @@ cdef class Rows:
     def __len__(self):
         return self.rows.length
 
-    cdef Rows pick(self, int64_t *picked, int64_t n):
-        """Return n of them, in this order. picked must come from malloc; the new rows take ownership of it."""
+    cdef Rows pick(self, int64_t n):
+        """Return n of them. The caller writes their numbers into `picked` of the result, which frees it."""
         cdef Rows some = Rows.__new__(Rows)
-        some.picked = picked
+        some.picked = <int64_t *>malloc(n * sizeof(int64_t))
+        if some.picked == NULL:
+            raise MemoryError
         some.whole = self
         some.first = self.first
         some.rows = self.rows
-        some.rows.picked = picked
+        some.rows.picked = some.picked
         some.rows.length = n
         return some
 

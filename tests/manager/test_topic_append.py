@@ -17,6 +17,7 @@ import klog
 from klog.disk import LogFile, RealFiles
 from klog.errors import InvalidRecord, RecordTooLarge, UnknownTopicOrPartition
 from klog.manager.partitioner import shares, targets
+from tests.support.resources import growth
 
 RECORDS: list[tuple[Any, ...]] = [(str(number).encode(), b"v") for number in range(25_000)]
 
@@ -51,6 +52,25 @@ def test_an_iterator_keeps_the_records_before_the_bad_ten_thousand(logs: klog.Lo
         len(caught.value.__notes__) == 4
         and "appended before the error: partition 0, offsets 0 to" in caught.value.__notes__[0]
     )
+
+
+def test_rows_are_freed_if_no_memory_is_left_for_the_next_partition() -> None:
+    no_memory = pytest.importorskip("_testcapi", reason="needs: _testcapi of CPython")
+    batch = pyarrow.record_batch({"key": [b"%d" % number for number in range(4000)], "value": [b"v"] * 4000})
+    met = set()
+
+    def work() -> None:
+        for allocation in range(20):
+            no_memory.set_nomemory(allocation, allocation + 1)
+            try:
+                shares(batch, 4, 0)
+            except MemoryError:
+                met.add(allocation)
+            finally:
+                no_memory.remove_mem_hooks()
+
+    assert growth(work, 20).allocated < 64 << 10  # the numbers of the rows have 32 KB
+    assert 4 < len(met) < 20
 
 
 @pytest.mark.parametrize(("partitions", "sticky"), [(4, 4), (4, -1), (0, 0), (3, 1 << 20)])
