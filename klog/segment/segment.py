@@ -483,11 +483,11 @@ class Segment(SegmentState):
             files.fdatasync(active.file)
             with contextlib.suppress(FileNotFoundError):
                 active.index.sync()
-        else:
-            file = files.open(self.path, write=True)
+            self.txn_index.sync()
+            return
+        with files.open(self.path, write=True) as file:
             files.fsync(file)
-            file.close()
-        self.txn_index.sync()
+        self._sync_indexes_by_name()
 
     def sync_beside(self, file: LogFile) -> None:
         """sync() of an active segment by a thread without the log's lock: other threads may append to it, roll it or
@@ -497,11 +497,14 @@ class Segment(SegmentState):
         The indexes are synced by name, because their maps may be released at any moment; for the kernel it is the same
         file.
         """
+        self.segment_dir.files.fdatasync(file)
+        self._sync_indexes_by_name()
+
+    def _sync_indexes_by_name(self) -> None:
         files = self.segment_dir.files
-        files.fdatasync(file)
         for path in (*self._index_paths(), self.txn_index.path):
-            with contextlib.suppress(FileNotFoundError), files.open(path, write=True) as beside:
-                files.fsync(beside)
+            with contextlib.suppress(FileNotFoundError), files.open(path, write=True) as file:
+                files.fsync(file)
 
     def sync_data(self) -> None:
         """Sync the log's bytes alone."""

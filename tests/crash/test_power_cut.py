@@ -19,7 +19,7 @@ from tests.crash.workload import POLICIES, Policy, cut_writer
 
 @pytest.mark.parametrize("durability", ["os", "sync"])
 def test_a_cut_at_a_sample_of_operations_leaves_the_promised_prefix(tmp_path: Path, durability: str) -> None:
-    assert cut_writer(tmp_path, durability, stride=19, randoms=2).distinct > 50
+    assert cut_writer(tmp_path, durability, stride=17, randoms=2).distinct > 50
 
 
 @pytest.mark.parametrize("durability", ["os", "sync"])

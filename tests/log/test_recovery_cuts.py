@@ -102,6 +102,20 @@ def test_a_load_syncs_closed_segments_that_a_broker_has_not_synced(tmp_path: Pat
         assert log.recovery_point == 5
 
 
+def test_a_load_syncs_the_indexes_that_it_rebuilds(tmp_path: Path) -> None:
+    """F1: once the recovery point is above a closed segment, no load rebuilds its indexes again."""
+    file, _ = four_batches(tmp_path, roll_at=2)
+    indexes = [file.with_suffix(suffix) for suffix in (".index", ".timeindex")]
+    for index in indexes:
+        index.unlink()
+    disk = CrashFiles()
+    disk.keep(tmp_path)
+    with opened(tmp_path, clean_shutdown=False, recovery_point=0, files=disk) as log:
+        log.flush()
+        assert log.recovery_point == 4
+        assert [path for path in map(str, indexes) if not disk.is_synced(path)] == []
+
+
 def test_a_segment_after_a_gap_has_its_producer_snapshot(tmp_path: Path) -> None:
     """R1: a snapshot has the name of the segment that begins there, so that recovery of that segment finds it."""
     with opened(tmp_path) as log:
