@@ -1,7 +1,8 @@
 """Rebuilds the state derived from the records: leader epochs, producers, aborted transactions.
 
   B1  after a crash each batch from the recovery point on is read once, in order: DerivedState follows the recovery
-  B2  snapshots above the first recovered segment are not used; they are rewritten, one at each base offset passed
+  B2  snapshots above the first recovered segment are not used; they are rewritten, one at each base offset passed, or
+      removed
   B3  after a clean shutdown the newest snapshot is used, and only the batches after it are replayed
   B4  missing or damaged files are rebuilt from the batches, never skipped: without a transaction index read_committed
       would return aborted records
@@ -121,12 +122,16 @@ class DerivedState:
     ) -> None:
         """Remove snapshots outside the log, truncated ones, and those where no segment begins, except the last.
 
-        newest_is_read: producers_at() reads the newest one next, and removes it if it is damaged.
+        newest_is_read: producers_at() reads the newest one next, and removes it if it is damaged. Durably: after a
+        power cut, a reader would believe one that comes back below a new log end.
         """
-        snapshots = self._snapshots
+        snapshots, bases = self._snapshots, set(map(_base_of, segments))
         if not self._inputs.clean_shutdown:
             snapshots.relist()  # recovery may have renamed some, with their segments
-        snapshots.remove_strays(set(map(_base_of, segments)))
+        if self.producers is not None:
+            bases.add(log_end)  # B2: none stays between the base offset of a recovered segment and its end
+        known = snapshots.offsets
+        snapshots.remove_strays(bases)
         for offset in snapshots.offsets:
             if not log_start < offset <= log_end:
                 snapshots.delete(offset)
@@ -135,6 +140,8 @@ class DerivedState:
             if not is_snapshot_size(os.stat(path, follow_symlinks=False).st_size):
                 _log.warning("event=snapshot_unusable reason=truncated (%s)", path)  # also if it is not read below
                 snapshots.delete(offset)
+        if snapshots.offsets != known:
+            self._inputs.files.fsync_dir(self._inputs.directory)
 
 
 # ---- producers -----------------------------------------------------------------------------------------------------
