@@ -141,6 +141,50 @@ def test_a_segment_with_all_batches_out_of_range_takes_the_first_ones_base(tmp_p
     assert not list(directory.glob(f"{0:020d}.*"))
 
 
+class IndexesGo(CrashFiles):
+    """Checks that no index can be left without its .log."""
+
+    renamed = 0
+
+    def rename(self, source: str, target: str) -> None:
+        if source.endswith(f"{12:020d}.log"):
+            assert source.replace(".log", ".index") not in self.durable_names
+            self.renamed += 1
+        super().rename(source, target)
+
+
+@pytest.mark.parametrize("point", [0, 12])
+def test_the_gap_before_a_segment_that_takes_another_base_is_not_a_missing_segment(tmp_path: Path, point: int) -> None:
+    """Where the topic is not compacted: neither for a load after a kill at any operation nor for one after a whole one.
+    With a recovery point of 12 the first load does not recover the segment before."""
+    base = BEYOND + 50
+
+    def load(directory: Path, files: RealFiles) -> None:
+        config = {**CONFIG, "cleanup.policy": "delete"}
+        with klog.Log.open(
+            directory, config=config, clean_shutdown=False, recovery_point=point, clock=ManualClock(T), files=files
+        ) as log:
+            assert [segment.base_offset for segment in log.segments] == [0, base]
+            assert offsets(log) == [*range(9), *range(base, base + 12)]
+
+    def prepared(place: Path) -> Path:
+        directory = make(place / "t-0", {0: run_of(0, 3), 12: run_of(base, 4)})
+        (directory / "klog-gaps").write_text("0\n1\n9 12\n")
+        (directory / f"{12:020d}.index").write_bytes(b"")
+        return directory
+
+    whole, directory = IndexesGo(), prepared(tmp_path / "whole")
+    whole.keep(tmp_path)
+    load(directory, whole)
+    assert whole.renamed == 1
+    load(directory, RealFiles())
+    for stop_at in range(whole.steps):
+        directory = prepared(tmp_path / f"{stop_at}")
+        with pytest.raises(PowerCut):
+            load(directory, CrashFiles(stop_at))
+        load(directory, RealFiles())
+
+
 def test_a_clean_start_reads_an_overflowed_segment_as_it_is(tmp_path: Path) -> None:
     """As in Kafka, which does not check: only the next unclean start splits it. Appends continue in a new segment."""
     directory = make(tmp_path / "t-0", {10: OVERFLOWED})

@@ -24,6 +24,7 @@ from klog.disk import LogFile, naming_the_next_step
 from klog.errors import CorruptLog
 from klog.log.directory import gaps
 from klog.log.load.inputs import Inputs, new_segment
+from klog.log.load.segment_starts import end_of
 from klog.record import decode
 from klog.segment import Header, HeaderIterator, Scan, Segment, names
 from klog.values import dataclass
@@ -111,8 +112,8 @@ def copy_part(source: LogFile, position: int, end: int, base_offset: int, target
     return stop - position
 
 
-def split_segment(inputs: Inputs, segment: Segment) -> list[Segment]:
-    """Replace the segment durably by its parts. Returns them in order, without indexes.
+def split_segment(inputs: Inputs, segment: Segment, before: Segment | None = None) -> list[Segment]:
+    """Replace the segment durably by its parts. Returns them in order, without indexes. before: the segment before it.
 
     ValueError if it does not overflow. After an OSError the load fails; the next one finds the original or all parts.
     """
@@ -121,7 +122,7 @@ def split_segment(inputs: Inputs, segment: Segment) -> list[Segment]:
         raise ValueError(f"{segment.path} does not overflow and cannot be split")
     segment.close()
     if parts[0].base_offset != segment.base_offset:
-        segment = _rename(inputs, segment, parts[0].base_offset)
+        segment = _rename(inputs, before, segment, parts[0].base_offset)
     if len(parts) > 1:
         _note_gaps(inputs, segment, parts)
         write_parts(inputs, segment, parts)
@@ -152,10 +153,18 @@ def _note_gaps(inputs: Inputs, segment: Segment, parts: list[Part]) -> None:
     segment.close()
 
 
-def _rename(inputs: Inputs, segment: Segment, base_offset: int) -> Segment:
-    """Rename the segment to another base offset. Removes its indexes, which are relative to the old one."""
+def _rename(inputs: Inputs, before: Segment | None, segment: Segment, base_offset: int) -> Segment:
+    """Rename the segment to another base offset. Removes its indexes, which are relative to the old one.
+
+    A load that is repeated after a crash must take neither the new gap before it nor an index without a .log for a lost
+    segment.
+    """
+    if before is not None:
+        end = end_of(inputs, before)
+        gaps.add(inputs.files, inputs.directory, [(before.base_offset if end is None else end, base_offset)])
     for suffix in names.SEGMENT_SUFFIXES[1:]:
         inputs.files.unlink(names.file_path(inputs.directory, segment.base_offset, suffix))
+    inputs.files.fsync_dir(inputs.directory)
     inputs.files.rename(segment.path, names.file_path(inputs.directory, base_offset, names.LOG))
     inputs.files.fsync_dir(inputs.directory)
     return new_segment(inputs, base_offset, writable=True, size=segment.size)

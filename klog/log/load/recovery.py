@@ -78,7 +78,7 @@ def recover(inputs: Inputs, segments: list[Segment], found: Findings, derived: D
         elif not waiting:
             _refuse_other_end(inputs, segment, scan)
         if overflows(segment, scan) and not is_flipped(segment):
-            parts = split_segment(inputs, segment)
+            parts = split_segment(inputs, segment, done[-1] if done else None)
             found.note(f"{segment.path}: split at {', '.join(str(part.base_offset) for part in parts)}")
             waiting += parts[::-1]  # their indexes are built when they are checked
             made.update(parts)

@@ -61,7 +61,7 @@ def _misnamed(inputs: Inputs, before: Segment | None, segment: Segment) -> int |
         return None
     if second is not None and second.base_offset < first.next_offset:
         return None
-    end = _end_of(inputs, before)
+    end = None if before is None else end_of(inputs, before)
     goes_on = second is not None and second.base_offset == first.next_offset
     fits = (second is None and (end is None or end <= first.base_offset)) or goes_on
     too_high = first.base_offset < segment.base_offset and fits
@@ -69,10 +69,8 @@ def _misnamed(inputs: Inputs, before: Segment | None, segment: Segment) -> int |
     return first.base_offset if too_high or too_low else None
 
 
-def _end_of(inputs: Inputs, segment: Segment | None) -> int | None:
+def end_of(inputs: Inputs, segment: Segment) -> int | None:
     """The offset after the last batch of a closed segment, by its headers; None without a batch."""
-    if segment is None:
-        return None
     position = 0
     with inputs.files.open(segment.path) as file:
         try:
