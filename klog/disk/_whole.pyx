@@ -1,7 +1,7 @@
 """Reads small files whole: three system calls for a file of less than 4 KiB."""
 
 from cpython.bytes cimport PyBytes_FromStringAndSize
-from libc.errno cimport EINTR, EISDIR, ESPIPE, errno as c_errno
+from libc.errno cimport EINTR, EISDIR, ELOOP, ENOENT, ESPIPE, errno as c_errno
 from libc.stdint cimport int64_t
 from posix.fcntl cimport O_CLOEXEC, O_NONBLOCK, O_RDONLY, open
 from posix.stat cimport S_ISDIR, S_ISREG, fstat, struct_stat
@@ -13,6 +13,9 @@ import errno
 
 from klog.disk.faults import NOT_REGULAR, os_error
 
+cdef extern from "<fcntl.h>" nogil:
+    int O_NOFOLLOW
+
 cdef enum:
     FIRST = 4096
     STEP = 1 << 20
@@ -23,21 +26,28 @@ def read_whole(str path, int64_t most=MOST):
     """Return the bytes of a file. Of one that is larger than `most` about that many, by default 256 MiB: a checkpoint or
     a snapshot of that size is damaged, and its parser refuses them.
 
-    Raises OSError, such as FileNotFoundError, and for a FIFO instead of waiting for its writer: pread(2) fails there.
+    Raises OSError, such as FileNotFoundError; one of ELOOP for a link that leads nowhere; and for a FIFO instead of
+    waiting for its writer: pread(2) fails there.
     fstat(2) is called only for an empty file and for one of 4 KiB or more."""
     cdef bytes encoded = encode_path(path)
     cdef const char *at = encoded
     cdef char buffer[FIRST]
     cdef int fd, number = 0
     cdef int64_t got = 0
+    cdef bint linked
     with nogil:
-        fd = open(at, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
+        fd = open(at, O_RDONLY | O_CLOEXEC | O_NONBLOCK | O_NOFOLLOW)
+        linked = fd < 0 and c_errno == ELOOP
+        if linked:
+            fd = open(at, O_RDONLY | O_CLOEXEC | O_NONBLOCK)
         if fd >= 0:
             got = read_at(fd, buffer, FIRST, 0)
             if 0 < got < FIRST:
                 close(fd)
         else:
             number = c_errno
+            if linked and number == ENOENT:
+                number = ELOOP  # leads nowhere: the caller would take it for no file, and use defaults
     if fd < 0:
         raise os_error(number, path, reading=True)
     if 0 < got < FIRST:

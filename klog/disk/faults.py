@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import errno
 import os
+import stat
 from types import TracebackType
 
 from klog.errors import ReadFailed
@@ -28,6 +29,7 @@ _PASSING = frozenset(
         errno.ENAMETOOLONG,
         errno.EINVAL,
         errno.EISDIR,
+        errno.ELOOP,
     }
 )
 _FULL = frozenset({errno.ENOSPC, errno.EDQUOT})
@@ -51,7 +53,7 @@ _NEXT_STEPS = {
     errno.ENOENT: _GONE,
     errno.ENOTDIR: _GONE,
     errno.EEXIST: "move away what is there, or choose another name, then try again",
-    errno.ELOOP: "a symbolic link leads back to itself: correct it, then try again",
+    errno.ELOOP: "a symbolic link is where a file is needed, or leads nowhere: move it away, then try again",
     errno.ENAMETOOLONG: "choose a shorter path or name",
     errno.EISDIR: "a directory is where a file is needed: move it away, then try again",
     errno.ENXIO: f"the device has gone: {_DMESG}; {_GONE}",
@@ -99,10 +101,20 @@ def lacks_descriptors(error: OSError) -> bool:
 def os_error(number: int, path: str | None, *, sync: bool = False, reading: bool = False) -> OSError:
     """Return the OSError of an errno, of the class that Python has for it, with the next step in its text. sync: a
     sync has failed. reading: the call does not write."""
+    if number == errno.ENXIO and path is not None and _is_socket(path):
+        return OSError(errno.EINVAL, NOT_REGULAR, path)
     text, step = os.strerror(number), AFTER_SYNC if sync else _NEXT_STEPS.get(number)
     if reading and step is _LET_WRITE:
         step = _LET_READ
     return (FailedSync if sync else OSError)(number, text if step is None else f"{text}; {step}", path)
+
+
+def _is_socket(path: str) -> bool:
+    """Is it a socket? open(2) fails there as on a device that has gone."""
+    try:
+        return stat.S_ISSOCK(os.stat(path).st_mode)
+    except OSError:
+        return False
 
 
 def read_error(number: int, path: str, position: int) -> ReadFailed:

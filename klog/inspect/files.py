@@ -48,6 +48,7 @@ __all__ = [
 
 WINDOW = 4 << 20
 SMALL_BYTES_MAX = 1 << 30
+_NOT_REGULAR = "not a regular file; a log directory holds only files"
 
 _SEGMENT = re.compile(r"([0-9]{20})\.(log|index|timeindex|txnindex|snapshot)")
 _LOOSE = re.compile(r".*\.(log|index|timeindex|txnindex|snapshot)")
@@ -189,15 +190,17 @@ class ReadOnlyFile:
         except PermissionError:  # O_NOATIME is only for the owner
             self._fd = os.open(path, flags)
         except OSError as error:
-            if error.errno != errno.ELOOP:
-                raise
-            raise CorruptData("a symbolic link; a log directory holds only files", path=path) from None
+            if error.errno == errno.ELOOP:
+                raise CorruptData("a symbolic link; a log directory holds only files", path=path) from None
+            if error.errno == errno.ENXIO:  # a socket
+                raise CorruptData(_NOT_REGULAR, path=path) from None
+            raise
         self._file = LogFile(self._fd, path)  # closes it
         with naming_the_next_step(path, reading=True):
             info = os.fstat(self._fd)
         if not stat.S_ISREG(info.st_mode):
             self._file.close()
-            raise CorruptData("not a regular file; a log directory holds only files", path=path)
+            raise CorruptData(_NOT_REGULAR, path=path)
         self.size = info.st_size
         self.identity = info.st_dev, info.st_ino, info.st_size, info.st_mtime_ns
         self._behind = DropBehind(self._file, 0, self.size) if scan else None

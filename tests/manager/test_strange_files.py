@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,6 +11,7 @@ import pytest
 
 import klog
 from klog.errors import CorruptData
+from klog.inspect.files import ROOT_CHECKPOINTS
 
 OPENED = ("recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "replication-offset-checkpoint",
           "klog-topics.json")  # fmt: skip
@@ -35,6 +37,46 @@ def test_open_names_a_directory_or_fifo_in_place_of_a_file(
     with pytest.raises((OSError, CorruptData), match=name) as caught:
         klog.open(tmp_path / "data").close()
     assert "move" in str(caught.value)
+
+
+def a_socket(path: Path) -> None:
+    os.mknod(path, stat.S_IFSOCK | 0o600)
+
+
+def a_link_to_nothing(path: Path) -> None:
+    path.symlink_to("nowhere")
+
+
+@pytest.mark.parametrize("make", [a_socket, os.mkfifo, a_link_to_nothing], ids=["socket", "fifo", "link"])
+@pytest.mark.parametrize(
+    "name",
+    [*(f"t-0/{0:020d}{suffix}" for suffix in (".log", ".index", ".timeindex", ".txnindex")), "t-0/partition.metadata",
+     "t-0/leader-epoch-checkpoint", "meta.properties", "klog-topics.json", *ROOT_CHECKPOINTS],
+)  # fmt: skip
+def test_a_socket_or_a_link_to_nothing_is_named_and_nothing_else_is_affected(
+    tmp_path: Path, name: str, make: Callable[[Path], None]
+) -> None:
+    """A socket cannot be opened, as a device that has gone; and a link to nothing looked like no file."""
+    data = a_log_dir(tmp_path / "data")
+    with klog.open(data) as logs:
+        logs.create_topic("u")
+    path = data / name
+    path.unlink(missing_ok=True)
+    make(path)
+    report = klog.verify(data)
+    assert str(path) in {problem.path for problem in report.problems}
+    with pytest.raises(OSError, match="move it away, then try again") as caught:
+        append_and_read(data)
+    assert caught.value.filename == str(path)
+
+
+def append_and_read(data: Path) -> None:
+    with klog.open(data) as logs:
+        assert logs.log("u").append([(b"k", b"v")]).first_offset == 0
+        try:
+            list(logs.log("t").read())
+        finally:
+            assert logs.offline_directories == {}
 
 
 @pytest.mark.parametrize(
