@@ -63,9 +63,9 @@ class JobOpener:
 
 
 def start(root: Path, files: CrashFiles) -> None:
-    """Start a process on the directory; the process then dies. One thread, so that a seed shows the same case."""
+    """Start a process on the directory; the process then dies."""
     where = root / "data" if (root / "data").exists() else root
-    logs = klog.open(where, clock=ManualClock(NOW), files=files, config={"num.recovery.threads.per.data.dir": 1})
+    logs = klog.open(where, clock=ManualClock(NOW), files=files)
     try:
         logs.load_all()
     finally:

@@ -6,7 +6,9 @@ examines any number of states.
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,8 +25,9 @@ from tests.crash.topics import Found, TopicsOpener, content_of, cut_topics, open
 from tests.crash.workloads import WORKLOADS, cut, dies, name_of
 from tests.support.abandon import abandon
 from tests.support.child import in_new_process
+from tests.support.crash_files import CrashFiles
 from tests.support.crash_states import State
-from tests.support.power_cuts import Tally
+from tests.support.power_cuts import AT_THE_END, Tally
 
 PARTS, STATES_OF_A_PART = 8, 126_000
 
@@ -164,6 +167,25 @@ def test_a_seed_is_the_same_case_each_time(tmp_path: Path) -> None:
     first, second = (cut(tmp_path / run, seed, randoms=4, share=1000) for run in ("first", "second"))
     assert first.steps == second.steps
     assert first.states == second.states
+
+
+@pytest.mark.parametrize(
+    "workload",
+    [partial(cut_job, name="finish_a_commit"), partial(cut_job, name="commits_of_a_named_reader"), cut_topics],
+)
+def test_the_operations_of_a_workload_come_from_one_thread(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workload: Callable[..., Tally]
+) -> None:
+    """Also where a manager loads and closes several logs: the order of operations of two threads depends on time."""
+    step, threads = CrashFiles.step, set[int]()
+
+    def noting(self: CrashFiles, what: str) -> None:
+        threads.add(threading.get_ident())
+        step(self, what)
+
+    monkeypatch.setattr(CrashFiles, "step", noting)
+    workload(tmp_path, seed=1, randoms=1, stride=AT_THE_END, share=1000)
+    assert threads == {threading.get_ident()}
 
 
 def test_a_run_that_compares_nothing_fails(tmp_path: Path) -> None:

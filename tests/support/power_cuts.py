@@ -13,13 +13,16 @@ import dataclasses
 import logging
 import random
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
+from unittest import mock
 
 from klog.errors import CorruptLog
 from klog.log.directory import checkpoint
 from klog.log.options import Policy
+from klog.manager import loading, manager
+from klog.manager.pool import run_all
 from tests.support.crash_files import CrashFiles, PowerCut
 from tests.support.crash_states import Cut, State
 from tests.support.state_directory import StateDirectory
@@ -88,6 +91,18 @@ def cut_while(root: Path, rng: random.Random, steps_max: int, work: Callable[[Cr
     return files.cut(root).any_state(rng)
 
 
+@contextlib.contextmanager
+def one_thread() -> Iterator[None]:
+    """klog loads and closes logs in the calling thread inside the block: the order of the operations of several threads,
+    and so the case of a seed, depends on time."""
+
+    def in_turn(jobs: Sequence[Callable[[], object]], _threads: int) -> list[BaseException]:
+        return run_all(jobs, 1)
+
+    with mock.patch.object(manager, "run_all", in_turn), mock.patch.object(loading, "run_all", in_turn):
+        yield
+
+
 class StateOpener(Protocol[Found]):
     """Opens crash states with klog. A call is a full check; tests/crash/opening.py documents the other methods."""
 
@@ -148,7 +163,7 @@ class PowerCuts(Generic[Found]):
 
     def run(self, workload: Callable[[Path, CrashFiles], None]) -> Tally:
         """Run workload(directory, files) once."""
-        with contextlib.suppress(PowerCut), quiet():
+        with contextlib.suppress(PowerCut), quiet(), one_thread():
             workload(self.root, self.files)
             self._cut()
         self.files.before_step = None  # no cycle of objects: what this one holds is released with it
