@@ -101,6 +101,41 @@ def test_an_undone_roll_is_on_disk_before_the_next_append(tmp_path: Path) -> Non
         assert segment_logs(list(files.durable_names)) == segment_logs([s.path for s in log.segments])
 
 
+def test_the_segments_of_an_undone_append_are_durably_gone(tmp_path: Path) -> None:
+    """P3: the first roll of the append was on disk when the second one failed. Its segment would come back with batches
+    that were refused, beside later ones."""
+    files = NoSpaceForASnapshot()
+    config = {**CONFIG, "segment.bytes": 1000, "max.message.bytes": 300}
+    with open_logs(tmp_path / "data", files) as logs:
+        logs.create_topic(TOPIC, config=config)
+        log = logs.log(TOPIC)
+        log.append([(b"k", b"first")])
+        files.armed = 2
+        with pytest.raises(OSError, match="full"):
+            log.append([(b"k", b"%d" % number * 100) for number in range(30)])
+        assert not files.armed and log.log_end_offset == 1
+        assert segment_logs(list(files.durable_names)) == segment_logs([log.segments[0].path])
+
+
+class RenameOrder(CrashFiles):
+    """Checks that an emptied .log is empty on disk before it gets another base offset."""
+
+    renamed = 0
+
+    def rename(self, source: str, target: str) -> None:
+        if source.endswith(".log") and target.endswith(".log"):
+            assert self.is_synced(source), "S8: after a crash the old batches would have the new name"
+            self.renamed += 1
+        super().rename(source, target)
+
+
+def test_a_restart_empties_the_log_durably_before_it_renames_it(tmp_path: Path) -> None:
+    files = RenameOrder()
+    with open_logs(tmp_path / "data", files) as logs:
+        ten_records(logs).truncate_fully_and_start_at(100)
+        assert files.renamed == 1
+
+
 class FinishOrder(CrashFiles):
     """Checks that no segment that a .swap replaces can reappear after the .swap is renamed to its final name."""
 

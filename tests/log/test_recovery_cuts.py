@@ -51,6 +51,17 @@ def test_records_after_a_cut_do_not_come_back(tmp_path: Path) -> None:
         assert values(log) == [b"value-0", b"value-x"]
 
 
+def test_a_tail_that_a_clean_stop_has_left_is_cut_on_disk(tmp_path: Path) -> None:
+    """S8: as in a directory of a broker that did not sync."""
+    file, _ = four_batches(tmp_path)
+    file.write_bytes(file.read_bytes() + bytes(100))
+    disk = CrashFiles()
+    disk.keep(tmp_path)
+    with opened(tmp_path, recovery="kafka", clean_shutdown=True, files=disk) as log:
+        assert log.recovery.bytes_truncated == 100
+        assert disk.is_synced(str(file))
+
+
 class CutLast(CrashFiles):
     """Checks that the later segments are durably gone before the .log is cut."""
 

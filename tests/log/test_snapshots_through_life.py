@@ -149,6 +149,20 @@ def test_a_snapshot_beyond_the_log_end_is_deleted_on_load(tmp_path: Path) -> Non
         assert str(stray) not in disk.durable_names
 
 
+def test_a_snapshot_above_a_truncation_is_durably_gone(tmp_path: Path) -> None:
+    """T2: that of a clean stop, which is at no base offset. The leader epochs do not change."""
+    with opened(tmp_path) as log:
+        for sequence in range(5):
+            log.append_batches(produced(7, 0, sequence))
+        end = Path(log.path) / f"{5:020d}.snapshot"
+    disk = CrashFiles()
+    disk.keep(tmp_path)
+    with opened(tmp_path, files=disk) as log:
+        assert str(end) in disk.durable_names
+        log.truncate_to(3)
+        assert str(end) not in disk.durable_names
+
+
 def test_a_snapshot_within_the_recovered_segment_is_not_believed_later(tmp_path: Path) -> None:
     """B2: a crash may have replaced the batches below it."""
     with opened(tmp_path) as log:
