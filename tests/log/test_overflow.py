@@ -329,6 +329,28 @@ def final_renames(steps: list[str]) -> list[int]:
     return [number for number, step in enumerate(steps) if step.startswith("rename") and ".swap " in step]
 
 
+class SwapOrder(CrashFiles):
+    """Checks that the original goes once all parts have durably the names with which a load finishes them."""
+
+    removed = 0
+
+    def unlink(self, path: str) -> None:
+        if path.endswith(f"{10:020d}.log"):
+            assert len([name for name in self.durable_names if name.endswith(".log.swap")]) == 3
+            self.removed += 1
+        super().unlink(path)
+
+
+def test_the_parts_of_a_split_count_before_the_original_goes(tmp_path: Path) -> None:
+    """S6, W1. From the highest base down: a broker's load drops each .swap above a .cleaned, and finishes the others."""
+    directory, _ = three_segments(tmp_path / "t-0")
+    files = SwapOrder()
+    split(directory, files)
+    assert files.removed == 1
+    swaps = [step.split()[2] for step in files.log if step.startswith("rename") and step.endswith(".swap")]
+    assert swaps == [f"{base:020d}.log.swap" for base in reversed(FIRST_PARTS)]
+
+
 def test_each_part_is_final_on_disk_before_the_next_is_renamed(tmp_path: Path) -> None:
     """LC16: otherwise a crash could leave a finished part between two .swap files, and a load would treat it as
     replaced."""
