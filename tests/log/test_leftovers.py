@@ -81,6 +81,33 @@ def read(directory: Path) -> set[int]:
         return {record.offset for record in log.read() if record.offset is not None}
 
 
+class DropOrder(CrashFiles):
+    """O2: checks what is durable when a .log.swap is dropped, since the next load decides by it."""
+
+    dropped = 0
+
+    def unlink(self, path: str) -> None:
+        if path.endswith(".log.swap"):
+            found = {name.rpartition("/")[2] for name in self.durable_names}
+            assert {f"{base:020d}.log" for base in OLD} <= found, "else the only whole records are .deleted"
+            assert f"{0:020d}.timeindex.swap" not in found, "alone it would count as ready"
+            self.dropped += 1
+        super().unlink(path)
+
+
+@pytest.mark.parametrize("alone", [True, False])
+def test_a_damaged_replacement_goes_after_the_originals_are_back(tmp_path: Path, alone: bool) -> None:
+    """S6: no order of the names in which they reach the disk loses records."""
+    directory = half_way(tmp_path / "t-0", (".deleted",) * 3, BROKEN["flipped"], None)
+    if alone:
+        (directory / f"{0:020d}.timeindex.swap").unlink()
+    files = DropOrder()
+    files.keep(tmp_path)
+    clear_leftovers(Listing(str(directory)), files, "strict", lambda _: None)
+    assert files.dropped == 1
+    assert read(directory) >= KEPT
+
+
 @pytest.mark.parametrize("policy", ["strict", "kafka"])
 @pytest.mark.parametrize("fates", list(itertools.product(("", ".deleted", "gone"), repeat=3)))
 def test_no_subset_of_names_loses_a_record(tmp_path: Path, fates: tuple[str, ...], policy: Policy) -> None:
