@@ -43,6 +43,7 @@ from klog.manager.staging import abort_staged, commit_staged
 from klog.record import decode as batches_of
 from klog.record import encode, renumber
 from tests.crash.staged import Stop, StopsAtManifest, ended
+from tests.support.crash_files import CrashFiles
 from tests.support.failing_files import FailingFiles
 from tests.support.own_json import unchecked
 from tests.support.patience import PATIENCE
@@ -233,6 +234,16 @@ def test_a_large_file_becomes_a_segment_and_is_not_written_again(small: Path) ->
     with klog.open(small) as logs:
         logs.log("s").append([(b"k", b"after")])
     assert values(small, "s")[-1] == b"after" and not verify(small).problems
+
+
+def test_the_segment_before_a_large_file_is_on_disk_with_its_indexes(small: Path) -> None:
+    """F1: the recovery point passes it, so that no load rebuilds them."""
+    staged, _ = stage_large(small, 0, 1)
+    files = CrashFiles()
+    files.keep(small)
+    commit(small, staged, files)
+    closed = [small / "s-0" / f"{1:020d}{suffix}" for suffix in (".log", ".index", ".timeindex")]
+    assert [path.name for path in closed if not files.is_synced(str(path))] == []
 
 
 def test_a_large_file_becomes_the_first_segment_of_a_log(small: Path) -> None:
