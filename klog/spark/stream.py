@@ -298,7 +298,7 @@ class _StoredBytes:
             return 0
         try:
             return self.logs[pair].fetch_range(start, end).size
-        except (CorruptBatch, OffsetOutOfRange):  # partitions() or the task sees it
+        except (CorruptBatch, OffsetOutOfRange, UnknownTopicOrPartition):  # partitions() or the task sees it
             return sizes_of(self.logs[pair]).between(start, end)
 
     def fit(self, pair: TopicPartition, start: int, end: int, size: int) -> int:

@@ -668,6 +668,31 @@ class TestLosses:
             made = reader(data, failOnDataLoss="false", **subscription)
             assert made.latestOffset(END, ReadAllAvailable()) == {"empty": {"0": 0}}
 
+    @pytest.mark.parametrize("fail", ["true", "false"])
+    def test_a_topic_that_is_deleted_while_its_bytes_are_counted(
+        self, data: Path, monkeypatch: pytest.MonkeyPatch, fail: str
+    ) -> None:
+        with klog.open(data) as logs:
+            logs.create_topic("small", config={"segment.bytes": 1024})
+            for _ in range(20):
+                logs.log("small").append([(b"k", b"v" * 50)] * 10)
+        made = reader(data, subscribe="small,empty", failOnDataLoss=fail, maxBytesPerTrigger="9000")
+        start, see = begin(made), stream.see
+
+        def then_delete(*of: Any) -> Any:
+            found = see(*of)
+            shutil.rmtree(data / "small-0")
+            return found
+
+        with monkeypatch.context() as patch:
+            patch.setattr(stream, "see", then_delete)
+            end = made.latestOffset(start, made.getDefaultReadLimit())
+        if fail == "false":
+            assert rows(made, start, end) == []
+        else:
+            with pytest.raises(DataLoss, match="small-0: the stream is at offset 0, but the partition is gone"):
+                made.partitions(start, end)
+
     def test_a_topic_that_is_deleted_after_it_was_listed(self, data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         topics = klog.LogManager.topics
         copies = [data, *(data.with_name(name) for name in ("copy", "other"))]
