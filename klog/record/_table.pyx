@@ -33,15 +33,20 @@ class UncheckedHeader(NamedTuple):
 
 
 def unchecked_header(buffer):
-    """Return fields of the first batch's header without any check of it, None for fewer bytes than a header has."""
+    """Return fields of the first batch's header without a check of it. None if the buffer ends before the header or the
+    batch does, or if these are messages of magic 0 or 1."""
     cdef Py_buffer view
     cdef kl_batch_t b
+    cdef const uint8_t *at
     check_buffer("buffer", buffer)
     PyObject_GetBuffer(buffer, &view, PyBUF_SIMPLE)
     try:
         if view.len < KL_BATCH_HEADER:
             return None
-        kl_batch_fields(<const uint8_t *>view.buf, &b)
+        at = <const uint8_t *>view.buf
+        if kl_batch_size(at) > view.len or at[KL_AT_MAGIC] < 2:
+            return None
+        kl_batch_fields(at, &b)
     finally:
         PyBuffer_Release(&view)
     return UncheckedHeader(b.attributes & KL_ATTR_CODEC, (b.attributes & KL_ATTR_TRANSACTIONAL) != 0, b.producer_id,

@@ -14,6 +14,7 @@ from klog.broker import Broker
 from klog.broker.context import RequestContext
 from klog.protocol import ApiKey, ErrorCode, Message, messages
 from klog.record import encode
+from tests.support.batches import old
 from tests.support.patience import PATIENCE, until
 from tests.support.wire_client import WireClient
 
@@ -104,6 +105,8 @@ def test_every_version_of_produce_appends(client: WireClient, broker: Broker, ve
         ("nothing", None, ErrorCode.INVALID_RECORD),
         ("no batch", b"", ErrorCode.INVALID_RECORD),
         ("half a batch", encode([(b"k", b"v", T)])[:40], ErrorCode.INVALID_RECORD),
+        ("a batch without its last byte", encode([(b"k", b"v", T)])[:-1], ErrorCode.INVALID_RECORD),
+        ("old messages", old(1, 0, 2), ErrorCode.INVALID_RECORD),
         ("a wrong checksum", encode([(b"k", b"v", T)])[:-1] + b"?", ErrorCode.CORRUPT_MESSAGE),
         ("two batches", encode([(b"k", b"v", T)]) * 2, ErrorCode.INVALID_RECORD),
         ("too large", encode([(b"k", bytes(2 << 20), T)]), ErrorCode.MESSAGE_TOO_LARGE),
