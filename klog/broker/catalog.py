@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, Final
 from klog.coordinator.coordinator_log import INTERNAL_TOPICS
 from klog.errors import TopicExists, UnknownTopicOrPartition
 from klog.log.directory.partition_names import METADATA_TOPIC
+from klog.manager.topics import partition_count
 from klog.values import NamedTuple
 
 if TYPE_CHECKING:
@@ -232,10 +233,10 @@ class TopicCatalogView:
                 entry = entries.get(name)
                 if name == METADATA_TOPIC:
                     continue
+                count = partition_count(partitions, entry)
                 if entry is None:
-                    topics[name] = TopicInfo(name, self._foreign_id(name, before), max(partitions) + 1, {})
+                    topics[name] = TopicInfo(name, self._foreign_id(name, before), count, {})
                 elif entry.state in ("", "adding"):
-                    count = max(partitions[-1] + 1, entry.partitions)  # the directory of the last one may be missing
                     topics[name] = TopicInfo(name, entry.topic_id, count, entry.config)
             if generation == self._logs.topics_generation:
                 return _Picture(generation, topics, {info.topic_id.int: info for info in topics.values()}, {})

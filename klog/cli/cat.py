@@ -15,6 +15,7 @@ from klog.cli.output import (
     json_list,
     json_option,
     jsonl_option,
+    note_recovery,
     parsed_position,
     position,
     printable,
@@ -150,8 +151,7 @@ def command(
             start = "latest" if follow else "earliest"
         found = [logs.log(topic, number) for number in numbers]
         for log in found if not follow else ():
-            if log.recovery.reason:  # invalid bytes at the end, after a crash
-                click.echo(f"klog: {printable(log.recovery.reason)}", err=True)
+            note_recovery(log)
             hidden = _hidden(log) if isolation == "high_watermark" else ""
             if hidden:
                 click.echo(f"klog: {hidden}: --isolation log_end shows all records", err=True)

@@ -14,6 +14,7 @@ from klog.cli.output import (
     counted,
     isolation_option,
     json_option,
+    note_recovery,
     position,
     print_json,
     progress_bar,
@@ -134,6 +135,8 @@ def command(
             progress=draw,
             stdout=sys.stdout.buffer if target == "-" else None,
         )
+        for number in sorted(result.partitions):
+            note_recovery(logs.log(topic, number))
     spans = [
         {"partition": number, "first_offset": first, "next_offset": following}
         for number, (first, following) in sorted(result.partitions.items())

@@ -13,7 +13,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
@@ -22,6 +22,9 @@ from klog.errors import KlogError
 from klog.progress import Event, Progress
 from klog.shown import size, to_json
 from klog.values import dataclass
+
+if TYPE_CHECKING:
+    from klog.log import Log
 
 F = TypeVar("F", bound=Callable[..., Any])
 TEXT_MAX, TEXT_MIN = 32, 8  # characters of a text column that a narrow terminal keeps, before and after columns go
@@ -201,6 +204,13 @@ def table(
         note_dropped(gone)
     else:
         dropped.update(dict.fromkeys(gone))
+
+
+def note_recovery(log: Log) -> None:
+    """Write a line to stderr if a reader has found invalid bytes at a log's end, after a crash, or that records are
+    missing there."""
+    if log.recovery.reason:
+        click.echo(f"klog: {printable(log.recovery.reason)}", err=True)
 
 
 def note_dropped(headers: Iterable[str]) -> None:

@@ -19,7 +19,7 @@ from klog.log.directory.partition_names import is_partition
 from klog.log.options import Durability, settled
 from klog.log.staged.layout import holds_only_staging
 from klog.manager.move_note import left_over
-from klog.manager.topics import TopicEntry, TopicFile, plain
+from klog.manager.topics import TopicEntry, TopicFile, partition_count, plain
 from klog.values import replace
 
 if TYPE_CHECKING:
@@ -87,8 +87,7 @@ class TopicCatalog:
 
     def missing(self, topic: str, partitions: list[int]) -> list[int]:
         """Return the partitions that a topic with these must have, too: a key's partition depends on their number."""
-        entry = self.entry(topic)
-        count = max(partitions[-1] + 1, 0 if entry is None else entry.partitions)
+        count = partition_count(partitions, self.entry(topic))
         return [] if count == len(partitions) else sorted(set(range(count)).difference(partitions))
 
     def incomplete(self, topic: str, missing: list[int]) -> UnknownTopicOrPartition:
@@ -153,7 +152,7 @@ class TopicCatalog:
     def entry_of(self, topic: str, partitions: list[int]) -> TopicEntry:
         """Return the same, or an entry for a topic of a broker's directory, with its id or a new one."""
         entry = self.entry(topic)
-        return entry or TopicEntry(self.topic_id(topic, partitions) or uuid.uuid4(), max(partitions) + 1)
+        return entry or TopicEntry(self.topic_id(topic, partitions) or uuid.uuid4(), partition_count(partitions, None))
 
     def topic_id(self, topic: str, partitions: list[int]) -> uuid.UUID | None:
         """Return a topic's id, of klog-topics.json or else of one of its directories; None if none has one."""

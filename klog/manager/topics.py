@@ -76,6 +76,11 @@ class TopicEntry:
     state: State = ""
 
 
+def partition_count(partitions: Sequence[int], entry: TopicEntry | None) -> int:
+    """Return how many partitions a topic with these, in order, has: the directories of others may be missing."""
+    return max(partitions[-1] + 1, 0 if entry is None else entry.partitions)
+
+
 @dataclass(frozen=True, slots=True)
 class TopicCopy:
     """The content of one directory's file."""

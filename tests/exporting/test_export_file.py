@@ -220,6 +220,19 @@ def test_the_verb(logs: Any, tmp_path: Path) -> None:
     assert json.loads(to_stdout.stderr)["records"] == 2
 
 
+def test_the_verb_names_records_that_a_crash_has_lost(tmp_path: Path) -> None:
+    data = tmp_path / "data"
+    with klog.open(data, create=True) as logs:
+        logs.create_topic("t")
+        logs.append("t", [(b"k", b"v")] * 2)
+        logs.append("t", [(b"k", b"v")])
+    path = data / "t-0" / f"{0:020d}.log"
+    os.truncate(path, path.stat().st_size - 1)
+    result = run(data, "--topic", "t", "-o", tmp_path / "x.csv")
+    assert (result.exit_code, result.stdout[:9]) == (0, "2 records")
+    assert str(path) in result.stderr
+
+
 @pytest.mark.parametrize(
     ("words", "code", "text"),
     [

@@ -160,6 +160,8 @@ def test_lost_last_segments_below_the_recovery_point_are_reported(
 ) -> None:
     case = CASES[name]
     case.damage(written)
+    with klog.Log.open(written, config=CONFIG, read_only=True, recovery_point=case.point) as log:
+        assert log.recovery.offsets_missing == (COUNT - 6 if case.point == COUNT else 0)
     with opened(written, case, policy) as log:
         found = log.recovery
     size = log_file(written, 3).stat().st_size

@@ -262,10 +262,11 @@ def _load_read_only(inputs: Inputs) -> Loaded:
     segments = _list_segments(inputs, _complete_listing(inputs), found, writable=False)
     epochs = LeaderEpochCache(inputs.directory, inputs.files)
     epochs.load()
-    last_at = -1
+    last_at, missing = -1, 0
     if segments:
         last_at = _learn_end(inputs, segments[-1], found)
-        if segments[-1].next_offset < inputs.recovery_point and not found.details:
+        missing = max(0, inputs.recovery_point - segments[-1].next_offset)
+        if missing and not found.details:
             found.details.append(_missing_text(inputs, segments, segments[-1].next_offset))
     log_start = max(inputs.log_start_offset, segments[0].base_offset) if segments else inputs.log_start_offset
     if epochs.problem is not None or (not epochs.entries and any(segment.size for segment in segments)):
@@ -273,7 +274,8 @@ def _load_read_only(inputs: Inputs) -> Loaded:
     elif segments:
         mend_epochs(epochs, segments, segments[-1].next_offset)
     seconds = inputs.clock.monotonic() - started
-    recovery = Recovery(inputs.clean_shutdown, seconds, 0, 0, 0, "; ".join(found.details), tuple(found.details))
+    details = tuple(found.details)
+    recovery = Recovery(inputs.clean_shutdown, seconds, 0, 0, 0, "; ".join(details), details, missing)
     return Loaded(segments, epochs, Producers(), log_start, inputs.recovery_point, recovery, last_at)
 
 
