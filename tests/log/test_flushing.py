@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -128,18 +129,32 @@ def test_a_failed_flush_moves_nothing_and_is_final(log: klog.Log, files: Gated) 
     assert len(files.syncs) == 1
 
 
-def test_a_roll_waits_for_the_flush_under_way_and_raises_its_error(log: klog.Log, files: Gated) -> None:
-    """F3: the roll's own sync would succeed, because the kernel has already reported the file's error."""
-    files.error = errno.EIO
+@pytest.mark.parametrize(
+    "work",
+    [
+        klog.Log.roll,
+        lambda log: log.truncate_to(1),
+        lambda log: log.truncate_fully_and_start_at(7),
+        lambda log: log.append([(None, b"flush.messages=3")]),
+    ],
+    ids=["roll", "truncation", "restart", "flush"],
+)
+def test_what_syncs_waits_for_the_flush_under_way_and_raises_its_error(
+    log: klog.Log, files: Gated, work: Callable[[klog.Log], object]
+) -> None:
+    """F3: its own sync would succeed, because the kernel has already reported the file's error."""
+    log.update_config(log.config.replace({"flush.messages": 3}))
+    files.error, path, size = errno.EIO, log.segments[-1].path, log.segments[-1].size
     flush = under_way(log, files)
-    roll = Call(log.roll)
+    second = Call(lambda: work(log))
     until(log._core.lock.locked)
     files.gate.set()
     with pytest.raises(OSError, match="broken"):
         flush.done()
     with pytest.raises(StorageOffline):
-        roll.done()
+        second.done()
     assert log.recovery_point == 0 and len(log.segments) == 1 and len(files.syncs) == 1
+    assert os.stat(path).st_size >= size
 
 
 def test_a_flush_that_ends_after_a_roll_does_not_lower_the_recovery_point(log: klog.Log, files: Gated) -> None:
