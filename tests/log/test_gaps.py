@@ -75,6 +75,18 @@ def test_gaps_left_by_the_cleaner_are_not_damage_after_a_change_of_policy(tmp_pa
     assert reopen(tmp_path / "t-0") == kept
 
 
+@pytest.mark.parametrize("point", [9, 10])
+def test_a_gap_that_reaches_above_the_cleaners_checkpoint_is_damage(tmp_path: Path, point: int) -> None:
+    path = with_gap(tmp_path)
+    (path / "klog-gaps").unlink()
+    (tmp_path / "cleaner-offset-checkpoint").write_text(f"0\n1\nt 0 {point}\n")
+    if point < 10:
+        with pytest.raises(CorruptLog, match="records 3 to 9 are missing"):
+            reopen(path)
+    else:
+        assert reopen(path) == [0, 1, 2, 10, 11, 12]
+
+
 def test_gaps_below_the_first_segment_are_forgotten(tmp_path: Path) -> None:
     with klog.Log.open(tmp_path / "t-0", config={"segment.bytes": 100, "retention.ms": -1}) as log:
         for base in (0, 10, 20):
