@@ -18,7 +18,8 @@ from klog.disk import LogFile, RealFiles
 from klog.errors import StorageOffline
 from klog.log.directory import checkpoint
 from klog.log.state._flush_state import FlushState
-from tests.support.batches import NOW, batch
+from tests.support.batches import NOW, batch, marker, transactional
+from tests.support.crash_files import CrashFiles
 from tests.support.faulty_io import FaultyIo
 from tests.support.logs import values
 from tests.support.patience import PATIENCE, until
@@ -356,3 +357,14 @@ def test_a_flush_that_ends_after_a_roll_does_not_move_the_recovery_point_back() 
     assert state.recovery_point == 5
     state.flushed_beside(7, state.moment(10))
     assert state.recovery_point == 7
+
+
+@pytest.mark.parametrize("durability", ["os", "sync"])
+def test_a_flush_syncs_the_names_of_new_files(tmp_path: Path, durability: Any) -> None:
+    """F1: an aborted transaction makes a transaction index."""
+    disk = CrashFiles()
+    with klog.Log.open(tmp_path / "t-0", files=disk, durability=durability, clock=ManualClock(NOW)) as log:
+        log.append_batches(transactional(7, 0, 0))
+        log.append_batches(marker(7, 0, "abort"), origin="coordinator")
+        log.flush()
+        assert str(tmp_path / "t-0" / f"{0:020d}.txnindex") in disk.durable_names
