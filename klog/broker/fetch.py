@@ -219,6 +219,10 @@ class Fetch:
             available += min(size, asked.partition_max_bytes)
         return available >= min_bytes
 
+    def knows(self, topic: str) -> bool:
+        """Is there a topic of this name?"""
+        return self._topics.partitions(topic) is not None
+
     def forget(self, session: FetchSession) -> None:
         """Close a session whose id was not sent to its client."""
         self._sessions.close(session.number)
@@ -280,7 +284,7 @@ class _Attempt:
         context = self._context
         refuses = context.refusal is not None
         changed = session.take(
-            lambda topic: not refuses and context.authorized("READ", "TOPIC", topic),
+            lambda topic: not refuses and context.authorized("READ", "TOPIC", topic) and self._fetch.knows(topic),
             everything=everything or refuses or not self._incremental,
         )
         return changed if self._incremental else self._asked

@@ -172,7 +172,7 @@ class FetchSession:
 
     def take(self, may_read: Callable[[str], bool], *, everything: bool) -> list[FetchedPartition]:
         """The partitions to read now: those that are due, and if it is time (S2) those that have changed unannounced.
-        may_read: may the consumer read a topic?"""
+        may_read: is there a topic, and may the consumer read it?"""
         with self._lock:
             due, self._due = self._due, set()
             if everything or self.last_used - self._reviewed >= _REVIEW_SECONDS:

@@ -213,6 +213,15 @@ def test_a_deleted_topic_is_reported_at_once(broker: Broker, consumer: Consumer)
     assert {each.error_code for topic in response.responses for each in topic.partitions} == {100}
 
 
+def test_a_topic_that_the_program_deletes_is_reported_when_a_fetch_times_out(
+    broker: Broker, consumer: Consumer
+) -> None:
+    broker.logs.delete_topic("t")
+    consumer.send(max_wait_ms=20)
+    response = consumer.client.receive(ApiKey.FETCH, 18)
+    assert {each.error_code for topic in response.responses for each in topic.partitions} == {100}
+
+
 def test_a_fetch_waits_for_min_bytes_of_all_its_partitions(broker: Broker) -> None:
     consumer = Consumer(broker, min_bytes=200)
     consumer.send(max_wait_ms=60_000)
