@@ -84,7 +84,6 @@ def count_records(
 def scan_headers(
     file: LogFile, position: int, end: int, next_offset: int, base_offset: int = -1, index: IndexPair | None = None
 ) -> Scan: ...
-def may_hold_transactions(file: LogFile, end: int, base_offset: int, next_offset: int) -> bool: ...
 def scan_checked(
     file: LogFile,
     position: int,

@@ -573,18 +573,6 @@ def scan_headers(LogFile file, int64_t position, int64_t end, int64_t next_offse
     return scan
 
 
-def may_hold_transactions(LogFile file, int64_t end, int64_t base_offset, int64_t next_offset):
-    """Is there a transactional batch or a marker in [0, end), as far as headers show it? Also True if the offsets are
-    not all of [base_offset, next_offset), since a wrong length may hide batches."""
-    cdef HeaderIterator headers = HeaderIterator(file, 0, end)
-    cdef kl_batch_t b
-    while headers.next_header(&b):
-        if (b.attributes & KL_ATTR_TRANSACTIONAL) or b.base_offset != base_offset:
-            return True
-        base_offset = kl_batch_last_offset(&b) + 1
-    return headers.reason != "" or base_offset != next_offset
-
-
 def scan_checked(LogFile file, int64_t position, int64_t end, int64_t next_offset, IndexPair index=None,
                  progress=None):
     """Scan [position, end) with every checksum. If given, index gets each valid batch as in an append."""

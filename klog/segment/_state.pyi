@@ -30,5 +30,4 @@ class SegmentState(Holder):
     appended_ms: int | None
     _active: Any
     _txn_index: Any
-    _looked_at: int
     def append(self, group: BatchTable, first: int, stop: int, now: int) -> None: ...

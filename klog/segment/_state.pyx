@@ -28,7 +28,6 @@ cdef class SegmentState(Holder):
     appended_ms                 when this process last appended, by the log's clock; None: it has not
     _active                     the state for appends, None in a closed segment; Segment._ready() makes it
     _txn_index                  the index of its aborted transactions, None before it is first needed
-    _looked_at                  s: a file of this size has no transactions; -s: it may have some; 0: not known yet
     """
 
     @property

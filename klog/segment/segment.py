@@ -41,7 +41,6 @@ from klog.segment._scan import (
     find_timestamp,
     frame,
     locate,
-    may_hold_transactions,
     scan_checked,
     scan_headers,
     search_batch,
@@ -109,7 +108,6 @@ class Segment(SegmentState):
         self._max_timestamp: int | None = None
         self._moving_from: SegmentDir | None = None  # during move_to
         self._txn_index = None
-        self._looked_at = 0
 
     def __repr__(self) -> str:
         return f"<Segment {self.path} [{self.base_offset}, {self.next_offset}) {self.size} bytes>"
@@ -636,7 +634,6 @@ class Segment(SegmentState):
         removed = self.size - end
         self.next_offset, self.size = next_offset, end
         self.txn_index.truncate_to(offset)
-        self._looked_at = 0
         if end == 0:
             active.index.reset(self._index_bytes())
             self.created_ms, self.appended_ms = now_ms, None
@@ -857,20 +854,6 @@ class Segment(SegmentState):
         )
         error.next_offset = self.next_offset
         raise error
-
-    @property
-    def has_no_transactions(self) -> bool:
-        """Is it certain that this closed segment has no transactional batch, no marker and no aborted transaction?
-        Reads its headers once. Any thread."""
-        size = self.size
-        if abs(self._looked_at) != size:
-            try:
-                listed = bool(self.txn_index.entries)
-            except CorruptIndex:
-                listed = True
-            may_hold = listed or may_hold_transactions(self.file, size, self.base_offset, self.next_offset)
-            self._looked_at = -size if may_hold else size
-        return self._looked_at == size
 
     def lost_below(self, offset: int) -> LostEnd | None:
         """Return what the end of the last segment has lost of the records below offset, if its index files show it. For

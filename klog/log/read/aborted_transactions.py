@@ -9,10 +9,11 @@ UnifiedLog.collectAbortedTransactions, which reads the index of each segment.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 
 from klog.log.load.inputs import inputs_of
-from klog.log.load.rebuild import rebuild_txn_index
+from klog.log.load.rebuild import has_producers, rebuild_txn_index
 from klog.log.state._fields import FinderFields
 from klog.log.state._log_core import LogCore
 from klog.log.state.high_watermark_rules import OffsetMetadata
@@ -78,37 +79,32 @@ class AbortedFinder(FinderFields):
         return found
 
 
-def aborted_in_range(log: LogCore, segments: Sequence[Segment], low: int, high: int) -> list[AbortedTransaction]:
+def finder_of_producers(log: LogCore) -> Callable[[], bool]:
+    """A function: do producers write here? Scans the directory at its first call."""
+    return functools.cache(lambda: has_producers(log.path))
+
+
+def aborted_in_range(
+    log: LogCore, segments: Sequence[Segment], low: int, high: int, producers: Callable[[], bool]
+) -> list[AbortedTransaction]:
     """The aborted transactions with records or marker in [low, high), in the order of their markers.
 
     segments: those from which the data is read. A cleaner may have replaced them meanwhile by segments without the
     transactions that it has removed.
     """
-    return log.aborted_finder.find(segments, low, lambda: high, lambda segment: aborted_in(log, segment))
+    return log.aborted_finder.find(segments, low, lambda: high, lambda segment: aborted_in(log, segment, producers))
 
 
-def aborted_in_part(log: LogCore, segments: Sequence[Segment], low: int, high: int) -> list[AbortedTransaction]:
-    """Those that a reader needs for [low, high), a part of one segment. Those without records there may be left out."""
-    return [] if _without_transactions(segments, low) else aborted_in_range(log, segments, low, high)
-
-
-def _without_transactions(segments: Sequence[Segment], offset: int) -> bool:
-    """Is this offset in a closed segment without transactions? Then no later segment, whose index may have to be
-    checked first, has a marker for records around it."""
-    number = number_of(segments, offset)
-    return number < len(segments) - 1 and segments[number].has_no_transactions
-
-
-def aborted_in(log: LogCore, segment: Segment) -> Sequence[AbortedTransaction]:
-    """The aborted transactions of a segment. The index is checked once against the markers: a missing or invalid index
-    must not make aborted records visible, and no other file shows for sure that there are any."""
+def aborted_in(log: LogCore, segment: Segment, producers: Callable[[], bool]) -> Sequence[AbortedTransaction]:
+    """The aborted transactions of a segment. In a log with producers the index is checked once against the markers: a
+    missing or invalid index must not make aborted records visible."""
     index = segment.txn_index
     if index.settled:
         return index.entries
     with log.lock:
         log.lock.check(log, "a first look at aborted transactions")
         index = segment.txn_index  # a new object if the directory was renamed meanwhile
-        if not index.checked:
+        if not index.checked and producers():
             rebuild_txn_index(inputs_of(log), log.segments, segment)
         entries = index.entries
         try:
@@ -135,6 +131,7 @@ def aborted_in_slice(
             upper = segments[number + 1].base_offset if number + 1 < len(segments) else log_end_offset
         return upper
 
-    if _without_transactions(segments, position.segment_base_offset):
-        return []
-    return log.aborted_finder.find(segments, position.offset, bound, lambda segment: aborted_in(log, segment))
+    producers = finder_of_producers(log)
+    return log.aborted_finder.find(
+        segments, position.offset, bound, lambda segment: aborted_in(log, segment, producers)
+    )

@@ -8,7 +8,7 @@ from typing import Any
 from klog import record as record_package
 from klog.disk import AlignedBuffer
 from klog.errors import CorruptBatch
-from klog.log.read.aborted_transactions import aborted_in_part
+from klog.log.read.aborted_transactions import aborted_in_range, finder_of_producers
 from klog.log.read.isolation import Isolation
 from klog.log.read.read_policy import Payloads, SegmentReader
 from klog.log.read.steady import resuming
@@ -90,6 +90,7 @@ def _chunks(
     log: LogCore, offset: int, stop: int, isolation: Isolation, max_bytes: int, scan: bool
 ) -> Iterator[tuple[FetchedChunk, int]]:
     """Each chunk with the offset after it."""
+    producers = finder_of_producers(log) if isolation == "read_committed" else None
     origin = log.topic, log.partition
     while offset < stop:
         drop_behind, segments = None, log.segments
@@ -126,8 +127,8 @@ def _chunks(
                         kind="offset_order",
                     )
                 aborted: Sequence[AbortedTransaction] = ()
-                if isolation == "read_committed":
-                    aborted = aborted_in_part(log, segments, offset, next_offset)
+                if producers is not None:
+                    aborted = aborted_in_range(log, segments, offset, next_offset, producers)
                 fetched = FetchedChunk(
                     chunk,
                     origin,

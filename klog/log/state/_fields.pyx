@@ -34,16 +34,10 @@ cdef class FinderFields:
     """Of AbortedFinder."""
 
     cdef bint knows_none(self, tuple segments, Py_ssize_t number) except -1:
-        """Is it known that no segment from this number on has aborted transactions, or that this closed one has no
-        transactions?"""
+        """Is it known that no segment from this number on has aborted transactions?"""
         cdef Py_ssize_t last = len(segments) - 1
         cdef tuple known = self._known
-        cdef SegmentState segment
         cdef TxnIndexState index
-        if number < last:
-            segment = segments[number]
-            if segment.size and segment._looked_at == segment.size:
-                return True
         if number < last and (known[0] is not segments or (<dict>known[1]).get(number) != last):
             return False
         index = (<SegmentState>segments[last])._txn_index
