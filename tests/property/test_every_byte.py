@@ -39,6 +39,12 @@ def _digits(data: bytes) -> Iterator[int]:
     return (at for at, byte in enumerate(data) if chr(byte).isdigit())
 
 
+def _entries(data: bytes) -> Iterator[int]:
+    """The names and numbers of a checkpoint's entries: an entry of a partition that is not there is only noted."""
+    head = data.index(b"\n", data.index(b"\n") + 1) + 1
+    return (at for at, byte in enumerate(data) if chr(byte).isdigit() or (at >= head and chr(byte).isalpha()))
+
+
 def _everything(data: bytes) -> Iterable[int]:
     return range(len(data))
 
@@ -49,8 +55,8 @@ UNREPORTED: dict[str, tuple[Callable[[bytes], Iterable[int]], str]] = {
         "klog uses only the presence of the file, not the broker's epoch",
     ),
     "meta.properties": (_everything, "ids of a broker; klog reads none of them"),
-    "replication-offset-checkpoint": (_digits, "a log without replicas ends where its batches end"),
-    "recovery-point-offset-checkpoint": (_digits, "it decides how much is scanned after a crash"),
+    "replication-offset-checkpoint": (_entries, "a log without replicas ends where its batches end"),
+    "recovery-point-offset-checkpoint": (_entries, "it decides how much is scanned after a crash"),
     "klog-topics.json": (_everything, "white space, and the name of the checksum"),
     "klog-reader.billing.json": (_everything, "white space, and the name of the checksum"),
 }
@@ -58,8 +64,8 @@ UNREPORTED: dict[str, tuple[Callable[[bytes], Iterable[int]], str]] = {
 
 CHANGED: dict[str, tuple[Callable[[bytes], Iterable[int]], str, set[str]]] = {
     "log-start-offset-checkpoint": (
-        _digits,
-        "another log start that is inside the log; Kafka's format has no checksum",
+        _entries,
+        "another log start that is inside the log, or none; Kafka's format has no checksum",
         {"bounds", "records", "committed", "aborted in fetches", "count", "times", "epochs", "reader"},
     ),
     "leader-epoch-checkpoint": (lambda data: [6], "the start of the first epoch, which moves with the log start",
