@@ -19,8 +19,8 @@ from tests.support import golden
 # For each file, the bytes in which verify cannot find a flip (see the docstring of klog.inspect.verify).
 NOT_DETECTED = {
     # A removed partition may still have its entry, and a crash leaves a high watermark beyond the log end: notes.
-    "recovery-point-offset-checkpoint": lambda data: [*range(4, 9), 10],
-    "replication-offset-checkpoint": lambda data: [*range(4, 9), *_digits(data)],
+    "recovery-point-offset-checkpoint": lambda data: _partitions(data),
+    "replication-offset-checkpoint": lambda data: [*_partitions(data), *_digits(data)],
     "meta.properties": lambda data: range(len(data)),
     ".kafka_cleanshutdown": lambda data: _digits(data),
     "partition.metadata": lambda data: range(21, 43),
@@ -31,6 +31,17 @@ NOT_DETECTED = {
 
 def _digits(data: bytes) -> Iterator[int]:
     return (at for at, byte in enumerate(data) if chr(byte).isdigit())
+
+
+def _partitions(data: bytes) -> Iterator[int]:
+    """The topic and the partition in each entry of a checkpoint, which has two lines before them."""
+    at = 0
+    for number, line in enumerate(data.splitlines(keepends=True)):
+        if number >= 2:
+            name, partition, _ = line.split(b" ")
+            yield from range(at, at + len(name))
+            yield from range(at + len(name) + 1, at + len(name) + 1 + len(partition))
+        at += len(line)
 
 
 def _batches(data: bytes) -> Iterator[tuple[int, int]]:
