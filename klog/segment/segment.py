@@ -664,9 +664,7 @@ class Segment(SegmentState):
     def may_reach(self, timestamp: int) -> bool:
         """May a record have this timestamp or a later one? True also if the time index is not that of the batches, or
         damage hides some of them: neither says then what the segment has."""
-        index = self.index
-        newest = index.time_floor(_TIMESTAMP_MAX)
-        last = self._batch_of_entry(index, *newest) if newest[0] >= 0 else None
+        newest, last = self._newest_entry(self.index)
         if newest[0] >= timestamp or (newest[0] >= 0 and last is None):
             return True
         scan = scan_headers(self.file, 0 if last is None else last.position, self.size, 0)
@@ -711,11 +709,15 @@ class Segment(SegmentState):
         # An old wrapper's header does not contain its base offset; known is only that it is the first to reach offset.
         return header if header.magic < 2 or header.base_offset <= offset else None
 
+    def _newest_entry(self, index: IndexPair) -> tuple[tuple[int, int], Header | None]:
+        """Return (timestamp, offset) of the last time entry, and its batch, None without an entry or if it is wrong."""
+        newest = index.time_floor(_TIMESTAMP_MAX)  # in one step: the index may be unmapped (S5)
+        return newest, self._batch_of_entry(index, *newest) if newest[0] >= 0 else None
+
     def _youngest(self, index: IndexPair) -> tuple[int, int]:
         """Return (largest timestamp, last offset of the first batch with it), from the last time entry and the batches
         after it, which matter if the closing entry was lost."""
-        newest = index.time_floor(_TIMESTAMP_MAX)  # in one step: the index may be unmapped (S5)
-        last = self._batch_of_entry(index, *newest) if newest[0] >= 0 else None
+        newest, last = self._newest_entry(index)
         timestamp, offset = youngest(self.file, 0 if last is None else last.position, self.size)
         if last is None and timestamp < newest[0] and scan_headers(self.file, 0, self.size, 0).reason:
             return newest  # damage hides the batches after it, but not the index
