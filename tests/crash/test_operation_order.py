@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import errno
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -101,19 +103,25 @@ def test_an_undone_roll_is_on_disk_before_the_next_append(tmp_path: Path) -> Non
         assert segment_logs(list(files.durable_names)) == segment_logs([s.path for s in log.segments])
 
 
-def test_the_segments_of_an_undone_append_are_durably_gone(tmp_path: Path) -> None:
-    """P3: the first roll of the append was on disk when the second one failed. Its segment would come back with batches
-    that were refused, beside later ones."""
-    files = NoSpaceForASnapshot()
-    config = {**CONFIG, "segment.bytes": 1000, "max.message.bytes": 300}
-    with open_logs(tmp_path / "data", files) as logs:
-        logs.create_topic(TOPIC, config=config)
+@contextmanager
+def undone_append(path: Path, files: NoSpaceForASnapshot) -> Iterator[klog.Log]:
+    """A log of one record after an append whose second roll has failed."""
+    with open_logs(path, files) as logs:
+        logs.create_topic(TOPIC, config={**CONFIG, "segment.bytes": 2000, "max.message.bytes": 300})
         log = logs.log(TOPIC)
         log.append([(b"k", b"first")])
         files.armed = 2
         with pytest.raises(OSError, match="full"):
-            log.append([(b"k", b"%d" % number * 100) for number in range(30)])
+            log.append([(b"k", b"%d" % number * 100) for number in range(60)])
         assert not files.armed and log.log_end_offset == 1
+        yield log
+
+
+def test_the_segments_of_an_undone_append_are_durably_gone(tmp_path: Path) -> None:
+    """P3: the first roll of the append was on disk when the second one failed. Its segment would come back with batches
+    that were refused, beside later ones."""
+    files = NoSpaceForASnapshot()
+    with undone_append(tmp_path / "data", files) as log:
         assert segment_logs(list(files.durable_names)) == segment_logs([log.segments[0].path])
 
 
@@ -245,16 +253,7 @@ def test_the_marker_of_a_clean_stop_is_written_last(tmp_path: Path) -> None:
 def test_an_undone_append_takes_the_recovery_point_back(tmp_path: Path) -> None:
     """FS2: the first roll has raised the recovery point above the log end that is left. After a crash, a load would use
     that recovery point."""
-    files = NoSpaceForASnapshot()
-    config = {**CONFIG, "segment.bytes": 2000, "max.message.bytes": 300}
-    with open_logs(tmp_path / "data", files) as logs:
-        logs.create_topic(TOPIC, config=config)
-        log = logs.log(TOPIC)
-        log.append([(b"k", b"first")])
-        files.armed = 2
-        with pytest.raises(OSError, match="full"):
-            log.append([(b"k", b"%d" % number * 100) for number in range(60)])
-        assert not files.armed and log.log_end_offset == 1
+    with undone_append(tmp_path / "data", NoSpaceForASnapshot()) as log:
         assert log.recovery_point <= 1
         stored = checkpoint.read_offsets(str(tmp_path / "data" / checkpoint.RECOVERY_POINT))
         assert stored.get((TOPIC, 0), 0) <= 1

@@ -7,6 +7,8 @@ import shutil
 import struct
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -100,13 +102,20 @@ def test_a_checkpoint_may_have_removed_partitions(data: Path) -> None:
     assert "names gone-0, which is not in the directory" in report.notes[0].message
 
 
-def test_what_a_truncation_inside_a_batch_leaves_beyond_the_last_batch(tmp_path: Path) -> None:
-    """The log ends at 4, its last batch at 3, and a broker gives the next leader an epoch from 4 on."""
-    with klog.open(tmp_path, create=True) as logs:
+@contextmanager
+def log_of_two_epochs(path: Path) -> Iterator[klog.Log]:
+    """A log with a batch of three records of each of the leader epochs 0 and 1."""
+    with klog.open(path, create=True) as logs:
         logs.create_topic("t")
         log = logs.log("t")
         for epoch in (0, 1):
             log.append_batches(batch(3), leader_epoch=epoch)
+        yield log
+
+
+def test_what_a_truncation_inside_a_batch_leaves_beyond_the_last_batch(tmp_path: Path) -> None:
+    """The log ends at 4, its last batch at 3, and a broker gives the next leader an epoch from 4 on."""
+    with log_of_two_epochs(tmp_path) as log:
         log.truncate_to(4)
     (tmp_path / "t-0" / "leader-epoch-checkpoint").write_text("0\n2\n0 0\n2 4\n")
     report = verify(tmp_path)
@@ -116,11 +125,7 @@ def test_what_a_truncation_inside_a_batch_leaves_beyond_the_last_batch(tmp_path:
 
 
 def test_a_log_whose_last_segment_is_empty_ends_where_that_begins(tmp_path: Path) -> None:
-    with klog.open(tmp_path, create=True) as logs:
-        logs.create_topic("t")
-        log = logs.log("t")
-        for epoch in (0, 1):
-            log.append_batches(batch(3), leader_epoch=epoch)
+    with log_of_two_epochs(tmp_path) as log:
         log.begin_leader_epoch(2)
         log.delete_records(6)
     assert verify(tmp_path).problems == []
