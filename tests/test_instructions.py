@@ -136,7 +136,7 @@ with klog.Log.open(sys.argv[1] + "/t-0", clock=ManualClock()) as log:
     for offset in range(1, 20):
         fetch(200, 1), fetch(offset, 1), append(records), append_batches(batch)
         append_batches(replicated(log.log_end_offset), origin="replication"), append_batches(produced(offset - 1))
-        fetch(offset, 1, isolation="read_committed"), read(offset, 1, isolation="read_committed")
+        fetch(offset, 1, isolation="read_committed"), read(20 * offset, 1, isolation="read_committed")
     trace()
     measured(lambda: None)
     for offset in (100, 200, 150, 151, 152, 153):

@@ -59,6 +59,15 @@ cdef enum:
     NOT_READ = -9003
 
 
+cdef int descriptor_of(LogFile file) except -1:
+    """Return a descriptor of the file that stays open when the file is closed. The caller closes it."""
+    cdef int fd = file.fileno()
+    try:
+        return os.dup(fd)
+    except OSError as error:
+        raise OSError(error.errno, error.strerror, file.path) from None
+
+
 cdef class SegmentPass:
     """One pass over the batches of segments, one after the other. tick(bytes) is called after each chunk, and may
     raise."""
@@ -263,7 +272,7 @@ cdef class SegmentPass:
         cdef int status
         # A concurrent close() closes its own descriptor, not this one: its number could be another file's by the next
         # read.
-        cdef int fd = os.dup(file.fileno())
+        cdef int fd = descriptor_of(file)
         self.next_offset, self.limit = base_offset, limit
         self.window_position = position
         self.window_size = self.window_at = 0

@@ -36,7 +36,7 @@ from klog.cleaner.swap import check_uncut, cleaned_dir, write_cleaned
 from klog.cleaner.transactions import CleanedTransactions
 from klog.errors import CorruptData, KlogError, ReadFailed
 from klog.log.core import LogCore
-from klog.log.read.aborted_transactions import aborted_in, finder_of_producers
+from klog.log.read.aborted_transactions import aborted_in, may_need
 from klog.log.read.isolation import last_stable_offset
 from klog.log.retain.cleaning_stats import PurgeStats
 from klog.log.state.cleaning_state import Overtaken, cleaning_by_hand
@@ -237,7 +237,9 @@ class _Purge:
         def fill(out: object) -> Iterable[AbortedTransaction]:
             rewriter.begin(out, index)
             rewriter.rewrite(source.segment.file, found.size, source.base_offset, source.limit, True, beat)
-            return () if self._dry_run else aborted_in(log, source.segment, finder_of_producers(log))
+            if self._dry_run or not may_need(log, source.segment, 0, found.size):
+                return ()
+            return aborted_in(log, source.segment)
 
         def replace() -> None:
             write_segment(cleaned, index, fill, source.modified_ms)

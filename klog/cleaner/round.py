@@ -21,7 +21,7 @@ from klog.cleaner.swap import cleaned_dir, write_cleaned
 from klog.cleaner.transactions import CleanedTransactions
 from klog.errors import CorruptData, ReadFailed
 from klog.log.core import LogCore
-from klog.log.read.aborted_transactions import aborted_in_range, finder_of_producers
+from klog.log.read.aborted_transactions import aborted_of_met
 from klog.log.read.isolation import last_stable_offset, producer_state
 from klog.log.state.cleaning_state import Overtaken
 from klog.logger import logger_of
@@ -139,8 +139,8 @@ class Round:
         if range_.first_dirty >= range_.first_uncleanable:
             return
         transactions = CleanedTransactions()
-        transactions.add(
-            aborted_in_range(log, log.segments, range_.first_dirty, range_.first_uncleanable, finder_of_producers(log))
+        transactions.expect(
+            functools.partial(aborted_of_met, log, log.segments, range_.first_dirty, range_.first_uncleanable)
         )
         survey = KeySurvey(self._keys, range_.first_dirty, transactions)
         dirty = dirty_segments(segments, range_)
@@ -214,8 +214,8 @@ class Round:
         """Rewrite the sources into the segment that the rewriter has begun."""
         log, beat = self._log, self._beat_of(rewriter)
         for source in sources:
-            self._transactions.add(
-                aborted_in_range(log, log.segments, source.base_offset, source.limit, finder_of_producers(log))
+            self._transactions.expect(
+                functools.partial(aborted_of_met, log, log.segments, source.base_offset, source.limit)
             )
             rewrite = functools.partial(
                 rewriter.rewrite,

@@ -6,14 +6,14 @@
   X3  a marker that is not needed gets a delete horizon first, and is removed in a pass at or after it
   X4  an entry counts up to its last offset, also if its marker is missing: later batches are of other transactions
 
-Pure. The aborted transactions of a part of the log are added before its batches, which come in the order of offsets.
-Kafka: CleanedTransactionMetadata.
+The aborted transactions of a part of the log are expected before its batches, which come in the order of offsets. Pure,
+but for the call that finds them. Kafka: CleanedTransactionMetadata.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from klog.segment import AbortedTransaction
 
@@ -27,8 +27,14 @@ class CleanedTransactions:
         self.retained: list[AbortedTransaction] = []  # index entries that the cleaned segment needs
         self._coming: list[tuple[int, int, AbortedTransaction]] = []  # a heap, by first offset and arrival
         self._arrived = 0
+        self._expected: Callable[[], Iterable[AbortedTransaction]] | None = None
         self._aborted: dict[int, tuple[AbortedTransaction, bool]] = {}  # producer: (entry, has the pass seen a batch?)
         self._committed: set[int] = set()  # producers in a transaction that is not aborted
+
+    def expect(self, find: Callable[[], Iterable[AbortedTransaction]]) -> None:
+        """The next batches may have transactions: find() those aborted at the first one. It replaces an expectation
+        that no batch has needed."""
+        self._expected = find
 
     def add(self, aborted: Iterable[AbortedTransaction]) -> None:
         """Add aborted transactions that touch the next batches. The same one may be added again."""
@@ -39,6 +45,9 @@ class CleanedTransactions:
     def _begin(self, offset: int) -> None:
         """Make the transactions that begin at or below an offset current. Only needed at transactional batches and
         markers."""
+        if self._expected is not None:
+            find, self._expected = self._expected, None
+            self.add(find())
         while self._coming and self._coming[0][0] <= offset:
             entry = heapq.heappop(self._coming)[2]
             known = self._aborted.get(entry.producer_id)

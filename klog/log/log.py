@@ -45,7 +45,7 @@ from klog.log.options import Compression, Durability, Options, Policy, check_too
 from klog.log.read import isolation as isolation_levels
 from klog.log.read import lookup, tail, warm_ranges
 from klog.log.read._fetch import FetchData, fetch_shortly
-from klog.log.read.aborted_transactions import aborted_in_range, finder_of_producers
+from klog.log.read.aborted_transactions import aborted_in_range
 from klog.log.read.chunks import CHUNK_BYTES, FetchedChunk, chunks
 from klog.log.read.fetch import fetch_counted
 from klog.log.read.fetch_range import FetchRange, fetch_range
@@ -578,7 +578,7 @@ class Log:
         core = self._core.now
         low = core.log_start_offset if start is None else whole_number("start", start)
         high = core.log_end_offset if stop is None else whole_number("stop", stop)
-        return steadily(core, lambda: aborted_in_range(core, core.segments, low, high, finder_of_producers(core)))
+        return steadily(core, lambda: aborted_in_range(core, core.segments, low, high))
 
     def snapshot(self) -> Self:
         """A reader that stays at this moment: log start, log end, high watermark and last stable offset no longer move.

@@ -84,6 +84,7 @@ def count_records(
 def scan_headers(
     file: LogFile, position: int, end: int, next_offset: int, base_offset: int = -1, index: IndexPair | None = None
 ) -> Scan: ...
+def plain_up_to(file: LogFile, position: int, end: int, at_most: int = ...) -> int: ...
 def scan_checked(
     file: LogFile,
     position: int,

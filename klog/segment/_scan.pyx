@@ -573,6 +573,18 @@ def scan_headers(LogFile file, int64_t position, int64_t end, int64_t next_offse
     return scan
 
 
+def plain_up_to(LogFile file, int64_t position, int64_t end, int64_t at_most=INT64_MAX):
+    """Position of the first transactional batch or marker in [position, end), or of what is no whole batch; else end.
+    It stops after at_most headers."""
+    cdef HeaderIterator headers = HeaderIterator(file, position, end)
+    cdef kl_batch_t b
+    while at_most > 0 and headers.next_header(&b):
+        if b.attributes & KL_ATTR_TRANSACTIONAL:
+            return b.position
+        at_most -= 1
+    return headers.position
+
+
 def scan_checked(LogFile file, int64_t position, int64_t end, int64_t next_offset, IndexPair index=None,
                  progress=None):
     """Scan [position, end) with every checksum. If given, index gets each valid batch as in an append."""

@@ -29,6 +29,8 @@ cdef class SegmentState(Holder):
     cdef int64_t appended       # appended_ms, NEVER for None
     cdef public ActiveState _active
     cdef public TxnIndexState _txn_index
+    cdef public int64_t plain_from
+    cdef public int64_t plain_to
 
     cdef int write_batches(self, BatchTable group, int32_t first, int32_t stop, int64_t now) except -1
 

@@ -30,4 +30,6 @@ class SegmentState(Holder):
     appended_ms: int | None
     _active: Any
     _txn_index: Any
+    plain_from: int
+    plain_to: int
     def append(self, group: BatchTable, first: int, stop: int, now: int) -> None: ...

@@ -28,6 +28,9 @@ cdef class SegmentState(Holder):
     appended_ms                 when this process last appended, by the log's clock; None: it has not
     _active                     the state for appends, None in a closed segment; Segment._ready() makes it
     _txn_index                  the index of its aborted transactions, None before it is first needed
+    plain_from                  the bytes from here to the end are appends of this process, which knows of each abort;
+                                INT64_MAX: it has not appended
+    plain_to                    headers of the bytes up to here show no transaction
     """
 
     @property
@@ -56,6 +59,7 @@ cdef class SegmentState(Holder):
         else:
             file.write(memoryview(group)[start:start + size], position)
         active.index.add(group, first, stop, position)
+        self.plain_from = min(self.plain_from, position)
         self.next_offset = kl_batch_last_offset(&group.batches[stop - 1]) + 1
         self.size = position + size     # after next_offset: a reader takes them in the other order
         self.appended = now

@@ -41,6 +41,7 @@ from klog.segment._scan import (
     find_timestamp,
     frame,
     locate,
+    plain_up_to,
     scan_checked,
     scan_headers,
     search_batch,
@@ -61,8 +62,10 @@ T = TypeVar("T", bound=Reusable)
 
 _log = logger_of("segment")
 _POSITION_MAX = 2**31 - 1
+_SIZE_MAX = 2**63 - 1
 _READ_BYTES = 1 << 20
 _NO_BATCH = _TIMESTAMP_MAX = 2**63 - 1
+_HEADERS_AHEAD = 64  # enough that random fetches soon need no more looks, too few to delay one
 _INDEX_LAG_MAX = 1 << 20  # bytes that a reader's copy of a live index may lag: each lookup scans them
 _INDEX_BYTES_MIN = 24  # two time entries: the closing one fits even if segment.index.bytes is too small
 
@@ -108,6 +111,7 @@ class Segment(SegmentState):
         self._max_timestamp: int | None = None
         self._moving_from: SegmentDir | None = None  # during move_to
         self._txn_index = None
+        self.plain_from, self.plain_to = _SIZE_MAX, 0
 
     def __repr__(self) -> str:
         return f"<Segment {self.path} [{self.base_offset}, {self.next_offset}) {self.size} bytes>"
@@ -856,6 +860,17 @@ class Segment(SegmentState):
         )
         error.next_offset = self.next_offset
         raise error
+
+    def is_plain(self, position: int, size: int) -> bool:
+        """Is it certain that no reader of these bytes needs to look for aborted transactions, unless this process has
+        appended an abort? Reads headers, a few more of them for later calls. Any thread."""
+        end, known = position + size, self.plain_to
+        if position >= self.plain_from or end <= known:
+            return True
+        if plain_up_to(self.file, position, end) < end:
+            return False
+        self.plain_to = end if position <= known else plain_up_to(self.file, known, self.size, _HEADERS_AHEAD)
+        return True
 
     def lost_below(self, offset: int) -> LostEnd | None:
         """Return what the end of the last segment has lost of the records below offset, if its index files show it. For

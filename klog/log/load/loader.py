@@ -68,6 +68,7 @@ class Loaded:
     recovery: Recovery
     last_at: int = -1  # of a read-only log: the position of the last batch in the last segment
     to_unlink: tuple[str, ...] = ()  # names of files to unlink later
+    shows_transactions: bool = False  # by a transaction index
 
 
 def _list_segments(
@@ -219,7 +220,14 @@ def load_writable(inputs: Inputs) -> Loaded:
         max(0, inputs.recovery_point - log_end),
     )
     return Loaded(
-        segments, derived.epochs, producers, log_start, recovery_point, recovery, to_unlink=tuple(found.to_unlink)
+        segments,
+        derived.epochs,
+        producers,
+        log_start,
+        recovery_point,
+        recovery,
+        to_unlink=tuple(found.to_unlink),
+        shows_transactions=bool(listing.txn_indexes),
     )
 
 
@@ -259,7 +267,8 @@ def load_read_only(inputs: Inputs) -> Loaded:
 def _load_read_only(inputs: Inputs) -> Loaded:
     started = inputs.clock.monotonic()
     found = Findings()
-    segments = _list_segments(inputs, _complete_listing(inputs), found, writable=False)
+    listing = _complete_listing(inputs)
+    segments = _list_segments(inputs, listing, found, writable=False)
     epochs = LeaderEpochCache(inputs.directory, inputs.files)
     epochs.load()
     last_at, missing = -1, 0
@@ -276,7 +285,16 @@ def _load_read_only(inputs: Inputs) -> Loaded:
     seconds = inputs.clock.monotonic() - started
     details = tuple(found.details)
     recovery = Recovery(inputs.clean_shutdown, seconds, 0, 0, 0, "; ".join(details), details, missing)
-    return Loaded(segments, epochs, Producers(), log_start, inputs.recovery_point, recovery, last_at)
+    return Loaded(
+        segments,
+        epochs,
+        Producers(),
+        log_start,
+        inputs.recovery_point,
+        recovery,
+        last_at,
+        shows_transactions=bool(listing.txn_indexes),
+    )
 
 
 def _learn_end(inputs: Inputs, active: Segment, found: Findings) -> int:

@@ -34,7 +34,6 @@ from klog.record import DELETE_HORIZON
 from klog.segment import AbortedTransaction, Header, Scan, Segment, names
 
 _log = logger_of("log")
-EMPTY_SNAPSHOT_BYTES = 10
 _NONE = 2**63
 _base_of = operator.attrgetter("base_offset")
 
@@ -231,18 +230,6 @@ def _add_missing(segment: Segment, aborted: Sequence[AbortedTransaction]) -> Non
 
 
 # ---- transaction indexes -------------------------------------------------------------------------------------------
-
-
-def has_producers(directory: str) -> bool:
-    """Does any snapshot or transaction index show that producers with ids write here?"""
-    with os.scandir(directory) as entries:
-        for entry in entries:
-            _, suffix = names.parse_name(entry.name) or (0, "")
-            if suffix == names.TXN_INDEX:
-                return True
-            if suffix == names.SNAPSHOT and entry.stat().st_size > EMPTY_SNAPSHOT_BYTES:
-                return True
-    return False
 
 
 def rebuild_txn_index(inputs: Inputs, segments: Sequence[Segment], segment: Segment) -> None:

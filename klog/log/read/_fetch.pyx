@@ -375,7 +375,8 @@ cdef FetchData found_shortly(LogCore log, int64_t offset, int64_t max_bytes, str
         return None
     if found._file is not None:
         log.directory.segment_dir.sampler.probe(found._file, found._byte, found.size)
-        if committed and not log.aborted_finder.knows_none(segments, number_of(segments, offset)):
+        if committed and not log.aborted_finder.knows_none(
+                segments, number_of(segments, offset), found._byte, found.size):
             found.aborted_transactions = tuple(
                 aborted_in_slice(log, segments, found.position, found.size, end))
     if known.generation != generation or known.rewritten != rewritten or known.taken_back != taken_back:

@@ -8,7 +8,7 @@ from typing import Any
 from klog import record as record_package
 from klog.disk import AlignedBuffer
 from klog.errors import CorruptBatch
-from klog.log.read.aborted_transactions import aborted_in_range, finder_of_producers
+from klog.log.read.aborted_transactions import aborted_in_part
 from klog.log.read.isolation import Isolation
 from klog.log.read.read_policy import Payloads, SegmentReader
 from klog.log.read.steady import resuming
@@ -90,7 +90,6 @@ def _chunks(
     log: LogCore, offset: int, stop: int, isolation: Isolation, max_bytes: int, scan: bool
 ) -> Iterator[tuple[FetchedChunk, int]]:
     """Each chunk with the offset after it."""
-    producers = finder_of_producers(log) if isolation == "read_committed" else None
     origin = log.topic, log.partition
     while offset < stop:
         drop_behind, segments = None, log.segments
@@ -127,8 +126,9 @@ def _chunks(
                         kind="offset_order",
                     )
                 aborted: Sequence[AbortedTransaction] = ()
-                if producers is not None:
-                    aborted = aborted_in_range(log, segments, offset, next_offset, producers)
+                if isolation == "read_committed":
+                    part = segment, position, len(chunk)
+                    aborted = aborted_in_part(log, segments, part, offset, next_offset)
                 fetched = FetchedChunk(
                     chunk,
                     origin,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from klog.arguments import whole
 from klog.errors import CorruptBatch
 from klog.log.read._fetch import FetchData
-from klog.log.read.aborted_transactions import aborted_in_range, finder_of_producers
+from klog.log.read.aborted_transactions import aborted_in_part
 from klog.log.read.fetch import place_of
 from klog.log.read.isolation import Isolation, bound, last_stable_offset
 from klog.log.read.send import Outgoing, Slices, check_waits
@@ -105,9 +105,8 @@ class FetchRange(Slices):
             if piece.ends:
                 segment.check_end()
             if self._isolation == "read_committed":
-                aborted = tuple(
-                    aborted_in_range(log, self._segments, piece.offset, piece.stop, finder_of_producers(log))
-                )
+                part = segment, piece.position, piece.size
+                aborted = tuple(aborted_in_part(log, self._segments, part, piece.offset, piece.stop))
         except FileNotFoundError as error:
             check_there(log, error)
             log.check_held(piece.offset)

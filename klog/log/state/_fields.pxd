@@ -26,5 +26,6 @@ cdef class DirectoryFields:
 
 cdef class FinderFields:
     cdef public tuple _known
+    cdef public bint shown
 
-    cdef bint knows_none(self, tuple segments, Py_ssize_t number) except -1
+    cdef bint knows_none(self, tuple segments, Py_ssize_t number, int64_t position, int64_t size) except -1

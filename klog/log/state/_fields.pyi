@@ -28,4 +28,5 @@ class DirectoryFields:
 
 @disjoint_base
 class FinderFields:
+    shown: bool
     _known: tuple[Sequence[Segment] | None, dict[int, int]]

@@ -33,11 +33,17 @@ cdef class DirectoryFields:
 cdef class FinderFields:
     """Of AbortedFinder."""
 
-    cdef bint knows_none(self, tuple segments, Py_ssize_t number) except -1:
-        """Is it known that no segment from this number on has aborted transactions?"""
+    cdef bint knows_none(self, tuple segments, Py_ssize_t number, int64_t position, int64_t size) except -1:
+        """Is it known that no segment from this number on has aborted transactions, or that these bytes of this one
+        have no transactions?"""
         cdef Py_ssize_t last = len(segments) - 1
         cdef tuple known = self._known
         cdef TxnIndexState index
+        cdef SegmentState segment
+        if not self.shown:
+            segment = segments[number]
+            if position >= segment.plain_from or position + size <= segment.plain_to:
+                return True
         if number < last and (known[0] is not segments or (<dict>known[1]).get(number) != last):
             return False
         index = (<SegmentState>segments[last])._txn_index

@@ -255,6 +255,8 @@ cdef class LogCore:
         cdef tuple segments = self.segment_list.segments
         cdef int64_t start = min(<int64_t>loaded.log_start_offset, self.end_max)
         self.epochs, self.producers, self.log_start_offset = loaded.epochs, loaded.producers, start
+        if loaded.shows_transactions:
+            self.aborted_finder.show()
         self.log_end_offset = max(<int64_t>segments[len(segments) - 1].next_offset, start) if segments else start
         if self.is_snapshot:
             self.log_end_offset = min(self.log_end_offset, self.end_max)
@@ -316,8 +318,7 @@ cdef class LogCore:
         self.watermark.exchange(other.watermark)
         self.flush_state.recount(self.counters.appended() - others)
         other.flush_state.recount(other.counters.appended() - mine)
-        self.aborted_finder.forget()
-        other.aborted_finder.forget()
+        self.aborted_finder.exchange(other.aborted_finder)
         self.fetch_positions.forget()
         other.fetch_positions.forget()
 

@@ -283,6 +283,7 @@ class Pending:
             if completed.is_aborted:
                 entry = AbortedTransaction(completed.producer_id, completed.first_offset, completed.last_offset, stable)
                 self._indexed = True
+                log.aborted_finder.show()
                 try:
                     self._segment.txn_index.append(entry)
                 except OSError as error:
