@@ -176,7 +176,7 @@ class PartitionMachine(RuleBasedStateMachine):
             return
         self.open_log.delete_records(before)
         if before > self.start:
-            self.start = before
+            self.start = self.saved_start = before
             self.trim_epochs()
 
     @rule()
