@@ -12,6 +12,7 @@ import os
 import threading
 import uuid
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Self, get_args
 
 from klog import arguments
@@ -37,6 +38,8 @@ from klog.scheduler import Scheduler
 from klog.shown import display
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from klog.broker.api_versions import Release
     from klog.broker.dispatch import Gate
     from klog.clock import Clock
@@ -106,7 +109,7 @@ class Broker:
         self._logs: LogManager | None = None
         self._serving: Serving | None = None
         self._topics: TopicCatalogView | None = None
-        self._began = 0.0
+        self._began, self._pid = 0.0, 0
         self._ended = threading.Event()
 
     def __repr__(self) -> str:
@@ -272,7 +275,7 @@ class Broker:
                 serving.close()
             logs.close()
             raise
-        self._began = real.monotonic()
+        self._began, self._pid = real.monotonic(), os.getpid()
         self._scheduler, self._waits = scheduler, waits
         self._ended.clear()
         for each in self.listeners:
@@ -309,37 +312,38 @@ class Broker:
 
     def stop(self, timeout: float = _STOP_SECONDS) -> None:
         """Respond to the requests that are being handled, close connections and the directory. A second call does
-        nothing."""
+        nothing, nor does one in a forked child: the broker is that of its parent. Raises what LogManager.close raises;
+        then everything has ended all the same."""
         timeout = arguments.some_seconds("timeout", timeout)
         with self._life:
-            logs = self._end(timeout)
-            if logs is not None:
-                logs.close()
+            self._end(timeout, LogManager.close)
 
     def kill(self) -> None:
         """Stop as the death of the process would, for tests: no request is completed, nothing is flushed, and the next
-        start recovers the logs. A second call does nothing."""
+        start recovers the logs. A second call does nothing, nor does one in a forked child."""
         with self._life:
-            logs = self._end(None)
-            if logs is not None:
-                logs.abandon()
+            self._end(None, LogManager.abandon)
 
-    def _end(self, timeout: float | None) -> LogManager | None:
-        """End everything but the logs, and return them. timeout: None to leave requests unanswered."""
-        serving, logs = self._serving, self._logs
-        if serving is None:
-            return None
-        if timeout is not None:
-            serving.close_coordinators()
-            serving.purgatory.close()
-        self.nodes.stop(timeout or 0)
-        for each in (self._scheduler, self._waits):
-            assert each is not None
-            each.stop()
-        serving.close()
+    def _end(self, timeout: float | None, end_logs: Callable[[LogManager], object]) -> None:
+        """End everything, each part also if the one before has failed. timeout: None to leave requests unanswered."""
+        serving, logs, scheduler, waits = self._serving, self._logs, self._scheduler, self._waits
+        if serving is None or os.getpid() != self._pid:
+            return
+        assert logs is not None and scheduler is not None and waits is not None
+        with ExitStack() as left:  # the last one first
+            left.callback(end_logs, logs)
+            left.callback(self._has_ended)
+            left.callback(serving.close)
+            left.callback(waits.stop)
+            left.callback(scheduler.stop)
+            left.callback(self.nodes.stop, timeout or 0)
+            if timeout is not None:
+                left.callback(serving.purgatory.close)
+                left.callback(serving.close_coordinators)
+
+    def _has_ended(self) -> None:
         self._serving = self._logs = self._topics = None
         self._ended.set()
-        return logs
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait until stop() is called in another thread. Returns False if `timeout` seconds passed first."""

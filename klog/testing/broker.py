@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any, Literal, Self
 
 from klog import arguments
@@ -104,17 +105,11 @@ class TestBroker:
         self._access: Access | None = None
         if sasl is None and mechanism != _MECHANISM:
             raise ValueError(f"mechanism={mechanism!r} needs sasl, the users with their passwords")
-        if tls or sasl is not None:
-            from klog.testing.access import Access
-
-            self._access = Access(tls=tls, sasl=sasl, mechanism=mechanism)
         self._is_own = directory is None
         if directory is not None and copy_of is not None:
             raise ValueError("directory and copy_of: one of the two")
-        if directory is not None:
-            self.directory = arguments.path("directory", directory)
-        else:
-            self.directory = new_directory() if copy_of is None else new_copy(copy_of)
+        self.directory = "" if directory is None else arguments.path("directory", directory)
+        self._pid = os.getpid()
         self.clock: Clock = clock or SystemClock()
         self._scheduler = Scheduler(SystemClock())
         self._faults = FaultGate(self._scheduler, self._crash)
@@ -124,6 +119,12 @@ class TestBroker:
         self._closed = False
         self._recorder: Recorder | None = None
         try:
+            if tls or sasl is not None:
+                from klog.testing.access import Access
+
+                self._access = Access(tls=tls, sasl=sasl, mechanism=mechanism)
+            if self._is_own:
+                self.directory = new_directory() if copy_of is None else new_copy(copy_of)
             if record is not None:
                 from klog.testing.recording import Recorder
 
@@ -174,20 +175,32 @@ class TestBroker:
         return self
 
     def stop(self) -> None:
-        """Stop, cleanly; the directory stays until close(), so that start() goes on with it."""
+        """Stop, cleanly; the directory stays until close(), so that start() goes on with it. Does nothing in a forked
+        child: the broker is that of its parent."""
+        if os.getpid() != self._pid:
+            return
         self._end_crash()
         self._faults.close()
-        self._broker.stop(timeout=5.0)
-        self._flush()
-        self._scheduler.stop()
+        with self._ending():
+            self._broker.stop(timeout=5.0)
 
     def kill(self) -> None:
-        """Stop as `kill -9` of a broker would: requests stay unanswered, and the next start() recovers the logs."""
+        """Stop as `kill -9` of a broker would: requests stay unanswered, and the next start() recovers the logs. Does
+        nothing in a forked child."""
+        if os.getpid() != self._pid:
+            return
         self._end_crash()
-        self._broker.kill()
-        self._faults.close()
-        self._flush()
-        self._scheduler.stop()
+        with self._ending() as left:
+            left.callback(self._faults.close)
+            self._broker.kill()
+
+    def _ending(self) -> ExitStack:
+        """A `with` that ends what the broker's own end leaves, also if that fails."""
+        left = ExitStack()
+        left.callback(self._scheduler.stop)
+        if self._recorder is not None:
+            left.callback(self._recorder.flush)
+        return left
 
     def restart(self) -> Self:
         """stop() and start()."""
@@ -195,12 +208,15 @@ class TestBroker:
         return self.start()
 
     def close(self) -> None:
-        """Stop for good, and remove the directory if it was made for this broker. A second call does nothing."""
-        if self._control is not None:
-            self._control.close()
-        self.stop()
-        self._closed = True
-        self._remove()
+        """Stop for good, and remove the directory if it was made for this broker. A second call does nothing, nor does
+        one in a forked child. Raises what the broker's end raises: OSError if its directory cannot be written."""
+        if os.getpid() != self._pid:
+            return
+        with ExitStack() as left:
+            left.callback(self._remove)
+            left.callback(self.stop)
+            if self._control is not None:
+                left.callback(self._control.close)
 
     def _check_not_closed(self) -> None:
         if self._closed:
@@ -223,17 +239,15 @@ class TestBroker:
         if self._crashes is not None:
             self._crashes.end()
 
-    def _flush(self) -> None:
-        if self._recorder is not None:
-            self._recorder.flush()
-
     def _remove(self) -> None:
-        if self._recorder is not None:
-            self._recorder.close()
-        if self._access is not None:
-            self._access.close()
-        if self._is_own:
-            remove_directory(self.directory)
+        self._closed = True
+        with ExitStack() as left:
+            if self._is_own:
+                left.callback(remove_directory, self.directory)
+            if self._access is not None:
+                left.callback(self._access.close)
+            if self._recorder is not None:
+                left.callback(self._recorder.close)
 
     def __enter__(self) -> Self:
         try:
@@ -243,11 +257,12 @@ class TestBroker:
             raise
 
     def __exit__(self, kind: object, error: BaseException | None, traceback: object) -> None:
-        if error is not None:
-            from klog.testing.report import add_report
+        with ExitStack() as left:
+            left.callback(self.close)
+            if error is not None:
+                from klog.testing.report import add_report
 
-            add_report(error, self)
-        self.close()
+                add_report(error, self)
 
     # ---- facts -------------------------------------------------------------------------------------------------------
 

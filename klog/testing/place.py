@@ -67,8 +67,10 @@ def remove_directory(path: str) -> None:
     """Remove a directory that this process has made. A second call does nothing."""
     lock = _locks.pop(path, None)
     if lock is not None:
-        remove_tree(os.path.dirname(path), RealFiles())
-        os.close(lock)
+        try:
+            remove_tree(os.path.dirname(path), RealFiles())
+        finally:
+            os.close(lock)
 
 
 def remove_left(parent: str) -> None:

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import os
+import select
+import shutil
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 import pytest
 
+from klog.protocol import ApiKey, messages
 from klog.testing import TestBroker, place
 from klog.testing.place import new_directory, remove_directory, remove_left
 from tests.support.patience import PATIENCE
+from tests.support.wire_client import WireClient
 
 SUITE = """
 import os, signal
@@ -123,4 +128,52 @@ def test_a_broker_that_does_not_start_leaves_nothing(tmp_path: Path, monkeypatch
             TestBroker(brokers=0)
         with pytest.raises(OSError, match="in use"), TestBroker(listeners=[address], control=True):
             pass
+        with pytest.raises(FileNotFoundError):
+            TestBroker(tls=True, copy_of=tmp_path / "missing")
+        with pytest.raises(ValueError, match="listeners: PLAINTEXT"):
+            TestBroker(tls=True, listeners=["PLAINTEXT://127.0.0.1:0"])
         assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_broker_whose_end_fails_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(place, "_TMPFS", str(tmp_path))
+    before = set(threading.enumerate())
+    b = TestBroker(topics=["orders"], tls=True, control=True, record=tmp_path / "requests")
+    with pytest.raises(FileNotFoundError, match=os.path.dirname(b.directory)), b:
+        shutil.rmtree(b.directory)
+    assert not b.is_running and set(threading.enumerate()) <= before
+    b.close()
+    assert [each.name for each in tmp_path.iterdir()] == ["requests"]
+
+
+def test_an_exception_that_takes_no_report_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Refuses(Exception):
+        def add_note(self, note: str, /) -> None:
+            raise ValueError("no notes")
+
+    monkeypatch.setattr(place, "_TMPFS", str(tmp_path))
+    with pytest.raises(ValueError, match="no notes"), TestBroker() as b:
+        raise Refuses
+    assert not b.is_running and list(tmp_path.iterdir()) == []
+
+
+def test_a_forked_child_ends_nothing() -> None:
+    """Nor does it answer what waits at its parent's broker."""
+    with TestBroker(control=True) as b:
+        dropped = b.inject("metadata", drop=True)
+        with WireClient(b.bootstrap_servers) as waiting, WireClient(b.bootstrap_servers) as other:
+            waiting.send(ApiKey.METADATA, 9, messages.Metadata.Request(topics=[]))
+            dropped.wait(timeout=PATIENCE)
+            child = os.fork()
+            if child == 0:
+                signal.alarm(int(PATIENCE))
+                try:
+                    b.kill()
+                    b.close()
+                    os._exit(0)
+                finally:
+                    os._exit(1)
+            assert os.waitpid(child, 0)[1] == 0
+            assert not select.select([waiting.socket], [], [], 0)[0]
+            assert other.call(ApiKey.METADATA, 9, topics=[]).topics == []
+            assert Path(b.directory).is_dir()
