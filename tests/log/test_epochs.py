@@ -363,6 +363,29 @@ def test_a_truncation_leaves_the_leader_its_epoch(tmp_path: Path) -> None:
         assert [record.leader_epoch for record in log.read()] == [5]
 
 
+def test_a_truncation_leaves_the_leader_the_epoch_of_the_records_that_it_removes(tmp_path: Path) -> None:
+    with one_log(tmp_path) as log:
+        for base in (0, 1):
+            log.append_batches(encode([(None, b"a")], base_offset=base, leader_epoch=3 + base), origin="replication")
+        log.truncate_to(1)
+        assert (log.leader_epoch, log.leader_epochs) == (4, [(3, 0)])
+        log.append([(None, b"b")])
+        log.truncate_fully_and_start_at(0)
+        log.append([(None, b"c")])
+        assert [record.leader_epoch for record in log.read()] == [4]
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_load_that_deletes_every_segment_leaves_the_leader_its_epoch(tmp_path: Path, clean: bool) -> None:
+    directory = tmp_path / "t-0"
+    with klog.Log.open(directory) as log:
+        log.append_batches(encode([(None, b"a")]), leader_epoch=7)
+    with klog.Log.open(directory, clean_shutdown=clean, recovery="kafka", log_start_offset=5) as log:
+        assert (log.leader_epoch, log.log_start_offset, log.log_end_offset) == (7, 5, 5)
+        log.append([(None, b"b")])
+        assert [record.leader_epoch for record in log.read()] == [7]
+
+
 @pytest.mark.parametrize("clean", [True, False])
 def test_a_load_knows_the_epoch_of_a_leader_without_a_record(tmp_path: Path, clean: bool) -> None:
     directory = tmp_path / "t-0"

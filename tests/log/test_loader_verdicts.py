@@ -50,6 +50,7 @@ NO_REFUSAL = "Kafka refuses the directory; klog cuts a tail that cannot be a bat
 LEARNED = "epochs come from the batch headers when the checkpoint lacks them"
 WRONG_BIT = "an epoch that one batch alone has, one bit away from the checkpoint's, is not taken over"
 CONTRADICTED = "epochs that the batches contradict are replaced by those of the batches"
+LEADERS = "a log whose segments are all deleted keeps its last epoch"
 MARKERS = "the transaction index is rebuilt from the markers"
 MENDED = "readers get the offsets that the neighbouring batches leave free, the file is not changed"
 SWAP = "a .swap is checked before it replaces anything; this one is dropped"
@@ -110,6 +111,8 @@ BETTER: dict[str, Better] = {
     "epochs-corrupt-unclean": Better(LEARNED, like="none-unclean"),
     "flip-leader-epoch-field-unclean": Better(WRONG_BIT, fields=WHOLE_EPOCHS),
     "leader-epoch-new-tail-clean": Better(LEARNED, like="leader-epoch-new-tail-unclean"),
+    "lso-past-end-clean": Better(LEADERS, fields={"leader_epochs": [[4, 282]]}),
+    "lso-past-end-unclean": Better(LEADERS, fields={"leader_epochs": [[4, 282]]}),
     # Transactions and producers.
     "abort-open-txn-tail-clean": Better(MARKERS, like="abort-open-txn-tail-unclean"),
     "txnindex-missing-clean": Better(MARKERS, like="none-clean"),

@@ -44,7 +44,7 @@ def test_truncating_at_or_beyond_the_end_changes_nothing(tmp_path: Path) -> None
             assert log.leader_epochs == [(0, 0), (1, 3), (2, 5)]
             assert not log.truncate_to(offset)
             assert log.leader_epochs == [(0, 0), (1, 3)]
-            assert (Path(log.path) / "leader-epoch-checkpoint").read_text() == "0\n2\n0 0\n1 3\n"
+            assert (Path(log.path) / "leader-epoch-checkpoint").read_text() == "0\n3\n0 0\n1 3\n2 5\n"  # the leader's
         assert (log.log_end_offset, len(rows(log))) == (5, 5)
 
 
@@ -227,21 +227,21 @@ def test_an_empty_segment_stays_in_use_after_a_cut_and_a_restart(tmp_path: Path)
 
 
 def test_epochs_above_the_cut_are_dropped(tmp_path: Path) -> None:
-    """UL76: in the file, too."""
+    """UL76: in the file, too, which also has the epoch of the leader."""
     with one_log(tmp_path, index_interval_bytes=1) as log:
         for offset in range(17):
             for epoch, start in ((1, 10), (2, 16)):
                 if offset == start:
                     log._core.epochs.assign(epoch, start)
             log.append(X)
-        for offset, expected in ((20, 3), (11, 2), (10, 1), (0, 0)):
+        for offset, left in ((11, [(0, 0), (1, 10)]), (10, [(0, 0)]), (0, [])):
             log.truncate_to(offset)
-            assert len(log.leader_epochs) == expected
+            assert log.leader_epochs == left
             stored = (Path(log.path) / "leader-epoch-checkpoint").read_text().splitlines()
-            assert int(stored[1]) == expected
+            assert stored[2:] == [f"{epoch} {start}" for epoch, start in (*left, (2, offset))]
 
 
-def test_a_truncated_epoch_does_not_return_with_new_records(tmp_path: Path) -> None:
+def test_a_truncated_epoch_begins_again_with_new_records(tmp_path: Path) -> None:
     logs = klog.open(tmp_path, create=True)
     logs.create_topic("t")
     log = logs.log("t")
@@ -253,7 +253,7 @@ def test_a_truncated_epoch_does_not_return_with_new_records(tmp_path: Path) -> N
     fill(log, 20)
     abandon(logs)
     with klog.open(tmp_path) as logs:
-        assert logs.log("t").leader_epochs == [(0, 0)]
+        assert logs.log("t").leader_epochs == [(0, 0), (1, 5)]
 
 
 def test_a_truncation_moves_the_high_watermark_and_notifies_listeners(tmp_path: Path) -> None:

@@ -69,7 +69,7 @@ def mend_epochs(
     if any(after.epoch < before.epoch for before, after in itertools.pairwise(runs)):
         return False
     if not stand or any(_lower(run, epochs) for run in runs):
-        epochs.clear()
+        epochs.put_back([])
     for run in runs:
         epochs.learn(run.epoch, run.start)
     return epochs.entries != entries

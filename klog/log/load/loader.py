@@ -195,7 +195,6 @@ def load_writable(inputs: Inputs) -> Loaded:
         found.to_unlink += delete_segments(inputs, segments)
         segments, end = [], None
         derived = DerivedState(inputs, Listing(inputs.directory))
-        derived.epochs.clear()
     if not inputs.clean_shutdown:
         _sync_what_a_killed_process_left(inputs, segments)
     if not segments:

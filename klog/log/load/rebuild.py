@@ -102,16 +102,14 @@ class DerivedState:
         learned = self.producers is None and self._lost
         if learned:
             learn_epochs(epochs, segments)
-        known = epochs.entries
+        # The epoch of a leader without a record, or of records that a crash has lost, stays that of the leader.
         epochs.truncate_from_end(log_end + 1 if 0 < log_start == log_end else log_end)
-        # That of a leader without a record, or of records that a crash has lost.
-        dropped = known[-1][0] if len(epochs.entries) < len(known) else 0
         if not epochs.entries and not learned:
             # The log start has passed every batch, or had passed them before a crash reset it.
             learn_epochs(epochs, segments)
         if mend_epochs(epochs, segments, log_end, last_epoch):
             _log.warning("event=epochs_mended path=%s", epochs.path)
-        epochs.begin_at(max(epochs.latest or 0, dropped), log_end)  # the epoch of a leader must not decrease
+        epochs.begin_at(epochs.current, log_end)  # the epoch of a leader must not decrease
         if start:
             epochs.truncate_from_start(start)
         epochs.flush()

@@ -127,12 +127,14 @@ class LeaderEpochCache(EpochFields):
             self._put(epoch, start)
 
     def put_back(self, entries: list[tuple[int, int]]) -> None:
-        """Restore earlier entries in memory, after an append that was undone."""
+        """Replace all entries in memory: by earlier ones after an append that was undone, by none if batches contradict
+        them."""
         self.entries = entries
 
     def truncate_from_end(self, offset: int) -> None:
-        """Drop the entries that start at or above offset. A negative offset drops none."""
+        """Drop the entries that start at or above offset; none if it is negative. The epoch of the leader stays."""
         if offset >= 0 and self.entries and self.entries[-1][1] >= offset:
+            self.default = self.current
             self.entries = self.entries[: bisect.bisect_left(self.entries, offset, key=_start_of)]
 
     def truncate_from_start(self, offset: int) -> None:
@@ -142,7 +144,8 @@ class LeaderEpochCache(EpochFields):
             self.entries = [(self.entries[kept - 1][0], offset), *self.entries[kept:]]
 
     def clear(self) -> None:
-        """Drop all entries in memory."""
+        """Drop all entries in memory. The epoch of the leader stays."""
+        self.default = self.current
         self.entries = []
         self._begins = None
 
