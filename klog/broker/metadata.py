@@ -15,6 +15,7 @@ from klog.values import NamedTuple
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from uuid import UUID
 
     from klog.broker.context import RequestContext
     from klog.protocol import Message
@@ -58,14 +59,15 @@ class Placement(NamedTuple):
 
 class Metadata:
     """Any thread. nodes: the brokers as the clients of a listener see them. placement: of a partition by its number;
-    None: the first broker has all. create: creates a topic that is not there, None where that is not allowed."""
+    None: the first broker has all. create: creates a topic that is not there, or returns false if the client's quota is
+    used up; None where that is not allowed."""
 
     def __init__(
         self,
         topics: Topics,
         nodes: Callable[[str], list[Node]],
         cluster_id: str,
-        create: Callable[[str], object] | None = None,
+        create: Callable[[RequestContext, str], bool] | None = None,
         placement: Callable[[str, int], Placement] | None = None,
     ) -> None:
         self._topics = topics
@@ -90,8 +92,7 @@ class Metadata:
                 if context.authorized("DESCRIBE", "TOPIC", name)
             ]
         else:
-            once = {(each.name, each.topic_id): each for each in asked}  # as in Kafka: repetitions are answered once
-            topics = [self._asked(context, request, each, nodes) for each in once.values()]
+            topics = self._asked(context, request, nodes)
         return Response(
             brokers=[Response.Broker(node_id=each.node_id, host=each.host, port=each.port) for each in nodes],
             cluster_id=self._cluster_id,
@@ -102,19 +103,29 @@ class Metadata:
             else _NOT_ASKED,
         )
 
-    def _asked(self, context: RequestContext, request: Any, asked: Any, nodes: list[Node]) -> Any:
+    def _asked(self, context: RequestContext, request: Any, nodes: list[Node]) -> list[Any]:
+        """The topics that a request names, each once. If it has ids, names do not count, as in Kafka: a topic of the
+        same name may be another one."""
+        Topic = messages.Metadata.Response.Topic
+        ids = dict.fromkeys(each.topic_id for each in request.topics if each.topic_id != NO_ID)
+        names = dict.fromkeys(each.name for each in request.topics)
+        if (ids and context.version < _IDS_VERSION) or (not ids and None in names):
+            return [Topic(error_code=ErrorCode.INVALID_REQUEST, name=name or "") for name in names]
+        if ids:
+            return [self._of_id(context, request, topic_id, nodes) for topic_id in ids]
+        return [self._of_name(context, request, name, nodes) for name in names]
+
+    def _of_id(self, context: RequestContext, request: Any, topic_id: UUID, nodes: list[Node]) -> Any:
+        Topic = messages.Metadata.Response.Topic
+        name = self._topics.name_of(topic_id)
+        if name is None:
+            return Topic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
+        if not context.authorized("DESCRIBE", "TOPIC", name):  # as in Kafka: an id is no secret, a name is
+            return Topic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=None, topic_id=topic_id)
+        return self._topic(context, request, name, nodes)
+
+    def _of_name(self, context: RequestContext, request: Any, name: str, nodes: list[Node]) -> Any:
         Response = messages.Metadata.Response
-        name = asked.name
-        if name is None or (asked.topic_id != NO_ID and not name):
-            if context.version < _IDS_VERSION or asked.topic_id == NO_ID:
-                return Response.Topic(error_code=ErrorCode.INVALID_REQUEST, name=name or "")
-            found = self._topics.name_of(asked.topic_id)
-            if found is None:
-                return Response.Topic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=asked.topic_id)
-            if not context.authorized("DESCRIBE", "TOPIC", found):  # as in Kafka: an id is no secret, a name is
-                refused = ErrorCode.TOPIC_AUTHORIZATION_FAILED
-                return Response.Topic(error_code=refused, name=None, topic_id=asked.topic_id)
-            return self._topic(context, request, found, nodes)
         if not context.authorized("DESCRIBE", "TOPIC", name):
             return Response.Topic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=name)
         if self._topics.partitions(name) is None:
@@ -134,8 +145,8 @@ class Metadata:
         try:
             if name in INTERNAL_TOPICS:
                 self._topics.ensure_internal(name)
-            else:
-                self._create(name)
+            elif not self._create(context, name):
+                return ErrorCode.UNKNOWN_TOPIC_OR_PARTITION  # as in Kafka: the client asks again
         except TopicExists:  # by another request, meanwhile
             return None
         except InvalidTopic:

@@ -1,7 +1,7 @@
 """The quota of changes of topics: CreateTopics, DeleteTopics, CreatePartitions. Kafka: ControllerMutationQuotaManager.
 
 From a version of its API on (KIP-599) a request beyond the quota is refused; before it, it is done, and the client
-waits after it.
+waits after it. A topic that a Metadata request creates counts, too; beyond the quota it is not created.
 """
 
 from __future__ import annotations

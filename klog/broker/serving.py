@@ -25,6 +25,7 @@ from klog.coordinator import FindCoordinator
 from klog.coordinator.groups.consumer_config import GROUP_KEYS as CONSUMER_KEYS
 from klog.coordinator.share.config import GROUP_KEYS as SHARE_KEYS
 from klog.disk import exists
+from klog.manager.topics import check_topic_name
 from klog.protocol import ApiKey
 
 if TYPE_CHECKING:
@@ -150,8 +151,13 @@ class Serving:
         """The handlers of the requests that each broker handles alike."""
         topics, nodes, check = self._topics, self._nodes, self._coordinators.check
 
-        def create(name: str) -> None:
-            topics.create(name, self._logs.config.num_partitions)
+        def create(context: RequestContext, name: str) -> bool:
+            partitions = self._logs.config.num_partitions
+            check_topic_name(name)  # what cannot be created has no quota
+            if self._protection.throttle_changed(context, partitions, strict=True):
+                return False
+            topics.create(name, partitions)
+            return True
 
         creates = create if self._properties.settings.auto_create_topics_enable else None
         components: list[Any] = [

@@ -145,6 +145,29 @@ def test_a_metadata_request_can_look_a_topic_up_by_its_id(tmp_path: Path) -> Non
         assert (found.topics[0].error_code, found.topics[0].name) == (0, "t")
 
 
+def test_a_metadata_request_with_ids_is_not_answered_by_names(tmp_path: Path) -> None:
+    """The name may be that of a newer topic. Versions 10 and 11 have the field, but no lookup by it."""
+    Topic = messages.Metadata.Request.Topic
+    with Broker(tmp_path, listeners=LOOPBACK) as broker, WireClient(broker.bootstrap_servers) as client:
+        broker.logs.create_topic("t")
+        old = broker.topics.topic_id("t")
+        broker.logs.delete_topic("t")
+        broker.logs.create_topic("t")
+        broker.logs.create_topic("u")
+        new = broker.topics.topic_id("t")
+        for asked, expected in (
+            ([Topic(name="t", topic_id=old)], [(None, old, ErrorCode.UNKNOWN_TOPIC_ID)]),
+            ([Topic(name="u", topic_id=new)], [("t", new, 0)]),
+            ([Topic(name="u"), Topic(name=None, topic_id=new)], [("t", new, 0)]),
+        ):
+            found = client.call(ApiKey.METADATA, 12, topics=asked).topics
+            assert [(each.name, each.topic_id, each.error_code) for each in found] == expected
+        for version in (10, 11):
+            for asked in ([Topic(name="u"), Topic(name="t", topic_id=new)], [Topic(name="u"), Topic(name=None)]):
+                found = client.call(ApiKey.METADATA, version, topics=asked).topics
+                assert [each.error_code for each in found] == [ErrorCode.INVALID_REQUEST] * 2
+
+
 def test_each_listener_advertises_itself(tmp_path: Path) -> None:
     listeners = ["INTERNAL://127.0.0.1:0", "EXTERNAL://127.0.0.1:0"]
     config = {"advertised.listeners": "EXTERNAL://example.org:19092"}

@@ -9,13 +9,14 @@ import pytest
 
 from klog.broker import Broker
 from klog.clock import ManualClock
-from klog.protocol import ApiKey, messages
+from klog.protocol import ApiKey, ErrorCode, messages
 from klog.record import encode
 from tests.support.patience import until
 from tests.support.wire_client import WireClient
 
 Topic = messages.CreateTopics.Request.Topic
 TOKENS = 11  # of a second each
+UNKNOWN = ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
 ASSIGNED = [messages.CreateTopics.Request.Assignment(partition_index=number, broker_ids=[1]) for number in range(30)]
 
 
@@ -42,6 +43,31 @@ def test_each_partition_of_a_new_topic_counts(tmp_path: Path, topic: Any, partit
         created = client.call(ApiKey.CREATE_TOPICS, 5, topics=[topic], timeout_ms=1000)
     assert created.topics[0].error_code == 0
     assert created.throttle_time_ms == (partitions - TOKENS) * 1000
+
+
+def test_a_topic_that_metadata_creates_counts(tmp_path: Path) -> None:
+    """As in Kafka, which asks for it with a version of CreateTopics that is refused beyond the quota."""
+    Alter, Topic = messages.AlterClientQuotas.Request, messages.Metadata.Request.Topic
+    quota = Alter.Entry(
+        entity=[Alter.Entity(entity_type="client-id", entity_name="limited")],
+        ops=[Alter.Op(key="controller_mutation_rate", value=0.001)],
+    )
+    config = {"auto.create.topics.enable": True}
+    with (
+        Broker(tmp_path / "data", listeners=["127.0.0.1:0"], config=config) as broker,
+        WireClient(broker.bootstrap_servers) as free,
+        WireClient(broker.bootstrap_servers, "limited") as client,
+    ):
+        assert client.call(ApiKey.ALTER_CLIENT_QUOTAS, 1, entries=[quota]).entries[0].error_code == 0
+
+        def created(client: WireClient, *names: str) -> list[int]:
+            found = client.call(ApiKey.METADATA, 12, topics=[Topic(name=name) for name in names]).topics
+            return [each.error_code for each in found]
+
+        assert created(client, "../t", "a", "b") == [ErrorCode.INVALID_TOPIC_EXCEPTION, 0, UNKNOWN]
+        assert created(free, "c") == [0]
+        assert created(client, "a", "b") == [0, UNKNOWN]
+        assert sorted(broker.logs.topics()) == ["a", "c"]
 
 
 def test_requests_without_a_response_have_no_quota_of_time(tmp_path: Path) -> None:
