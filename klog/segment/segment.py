@@ -703,15 +703,25 @@ class Segment(SegmentState):
         return count
 
     def _batch_of_entry(self, index: IndexPair, timestamp: int, offset: int) -> Header | None:
-        """Return the batch of a time entry: it holds offset and reaches timestamp. None if the entry is wrong."""
+        """Return the batch of a time entry: it holds offset and reaches timestamp. None if it or the first is wrong."""
         try:
             header = locate(self.file, index, self.size, offset, self.base_offset, self.next_offset)
         except CorruptBatch:
             return None
-        if header is None or header.max_timestamp != timestamp:
+        if header is None or header.max_timestamp != timestamp or not self._times_begin_in_time(index):
             return None
         # An old wrapper's header does not contain its base offset; known is only that it is the first to reach offset.
         return header if header.magic < 2 or header.base_offset <= offset else None
+
+    def _times_begin_in_time(self, index: IndexPair) -> bool:
+        """Has no record before the first time entry a greater timestamp? Kafka makes a missing time index anew, empty,
+        and its entries then count only what is appended from there on. Else the first one is near the start."""
+        try:
+            timestamp, offset = index.time_entry(0)
+        except IndexError:  # unmapped meanwhile (S5)
+            return False
+        upto = itertools.takewhile(lambda header: header.last_offset <= offset, HeaderIterator(self.file, 0, self.size))
+        return all(header.max_timestamp <= timestamp for header in upto)
 
     def _newest_entry(self, index: IndexPair) -> tuple[tuple[int, int], Header | None]:
         """Return (timestamp, offset) of the last time entry, and its batch, None without an entry or if it is wrong."""

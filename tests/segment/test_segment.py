@@ -107,6 +107,24 @@ def test_a_corrupt_index_hides_no_record(tmp_path: Path, suffix: str, clean: boo
         clean = True
 
 
+@pytest.mark.parametrize("read_only", [False, True])
+@pytest.mark.parametrize("closed", [False, True])
+def test_a_time_index_that_begins_too_late_hides_no_record(tmp_path: Path, closed: bool, read_only: bool) -> None:
+    """Kafka makes a missing .timeindex anew, empty: the entries of what it then appends do not count the records before."""
+    times = [T + 5, T + 90, T + 1, T + 2, T + 3, T + 60]
+    with klog.Log.open(tmp_path / "t-0", config=CONFIG) as log:
+        for time in times:
+            log.append([(b"k", b"v", time)])
+        if closed:
+            log.roll()
+        path = Path(log.segments[0].path)
+    path.with_suffix(".timeindex").write_bytes(struct.pack(">qiqi", T + 3, 4, T + 60, 5))
+    with klog.Log.open(tmp_path / "t-0", config=CONFIG, read_only=read_only) as log:
+        assert log.segments[0].max_timestamp == T + 90
+        for time in times:
+            assert log.offset_for_timestamp(time) == next((at, n) for n, at in enumerate(times) if at >= time)
+
+
 def test_recovery_restores_leader_epochs(tmp_path: Path) -> None:
     """LS13: the epochs come from the batches, each with its start offset."""
     directory = tmp_path / "t-0"

@@ -447,7 +447,7 @@ def test_a_batch_whose_time_is_damaged_is_not_skipped(tmp_path: Path) -> None:
     assert [row["offset"] for row in rows(task)] == [0, 1, 2]
 
 
-@pytest.mark.parametrize("damage", ["time", "length", "entry", "lower entry"])
+@pytest.mark.parametrize("damage", ["time", "length", "entry", "lower entry", "only a lower entry"])
 def test_a_segment_whose_times_contradict_each_other_is_not_skipped(tmp_path: Path, damage: str) -> None:
     with klog.Log.open(tmp_path / "t-0", config={"index.interval.bytes": 0}) as log:
         for time in (T0_MS - 9, T0_MS, T0_MS - 5, T0_MS + 7):
@@ -472,6 +472,8 @@ def test_a_segment_whose_times_contradict_each_other_is_not_skipped(tmp_path: Pa
         index.write_bytes((T0_MS - 3).to_bytes(8) + entries[8:])
     elif damage == "lower entry":  # of the last batch, which is not the youngest
         index.write_bytes(entries + (T0_MS - 7).to_bytes(8) + (2).to_bytes(4))
+    elif damage == "only a lower entry":
+        index.write_bytes((T0_MS - 7).to_bytes(8) + (2).to_bytes(4))
     options = {"pushdown": "true", "verifyCrc": "false", "onCorrupt": "skipBatch"}
     task, plain = reader(tmp_path, ("offset",), **options), reader(tmp_path, ("offset", "timestamp"), **options)
     bound = ds.GreaterThanOrEqual(TIMESTAMP, T0)
