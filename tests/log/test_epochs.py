@@ -412,6 +412,18 @@ def test_a_load_knows_the_epoch_of_records_that_a_crash_has_lost(tmp_path: Path)
         assert (log.leader_epoch, log.leader_epochs, log.log_end_offset) == (2, [(0, 0), (1, 1)], 2)
 
 
+def test_a_reader_knows_the_epoch_that_a_truncation_inside_a_gap_leaves_without_a_record(tmp_path: Path) -> None:
+    with one_log(tmp_path) as log:
+        for base, epoch in ((0, 1), (12, 2)):
+            records = [(None, b"a")] * 4
+            log.append_batches(encode(records, base_offset=base, leader_epoch=epoch), origin="replication")
+        log.truncate_to(14)
+        with klog.Log.open(log.path, read_only=True) as reader:
+            assert (reader.leader_epoch, reader.log_end_offset) == (log.leader_epoch, 4) == (2, 4)
+            log.append([(None, b"b")])
+            assert [record.leader_epoch for record in reader.read()] == [1, 1, 1, 1, 2]
+
+
 @pytest.mark.parametrize("clean", [True, False])
 def test_loads_keep_the_epoch_of_a_leader_without_a_record(tmp_path: Path, clean: bool) -> None:
     directory = tmp_path / "t-0"
