@@ -55,10 +55,11 @@ _OF_MANUAL_CLOCK = {"log.message.timestamp.after.max.ms": 2**63 - 1}
 class TestBroker:
     """A broker for tests. Use it in a `with` statement, or call start() and stop(). Any thread.
 
-    topics: names, or a mapping of a name to its number of partitions or to the arguments of create_topic. config:
-    broker-level properties; topics are created when a client asks for one, and nothing is compacted in the
-    background, unless it sets auto.create.topics.enable and log.cleaner.threads. directory: a log.dir, which is
-    kept; None: a new one in memory, which is removed. copy_of: a log.dir, of klog or Kafka, whose copy is served.
+    topics: names, or a mapping of a name to its number of partitions or to the arguments of create_topic; a directory
+    or copy may have them already, as they are given. config: broker-level properties; topics are created when a client
+    asks for one, and nothing is compacted in the background, unless it sets auto.create.topics.enable and
+    log.cleaner.threads. directory: a log.dir, which is kept; None: a new one in memory, which is removed. copy_of: a
+    log.dir, of klog or Kafka, whose copy is served.
     clock: a klog.clock.ManualClock moves retention, sessions of groups and transactions only when the test advances
     it; requests wait in real time, and records of any time are taken. listeners: as for klog.Broker, by default one
     free port of this machine. durability: as for klog.open. brokers: how many brokers clients see, each with a port
@@ -166,7 +167,7 @@ class TestBroker:
         self._scheduler.start()
         if not self._has_topics:
             for name, arguments in self._topics.items():
-                self.create_topic(name, **arguments)
+                self.create_topic(name, **arguments, exist_ok=True)
             self._has_topics = True
         if self._control_port is not None and self._control is None:
             from klog.testing.control import Control

@@ -103,6 +103,17 @@ def test_a_topic_that_exists() -> None:
         assert b.create_topic("orders", exist_ok=True).values() == []
 
 
+def test_a_directory_that_is_kept_has_its_topics_at_the_next_start(tmp_path: Path) -> None:
+    for number in range(2):
+        with TestBroker(topics={"orders": 2}, directory=tmp_path) as b:
+            assert len(b.topic("orders").records()) == number
+            b.topic("orders").append([(b"k", b"v")])
+    with TestBroker(topics={"orders": 2}, copy_of=tmp_path) as b:
+        assert len(b.topic("orders").records()) == 2
+    with pytest.raises(klog.errors.TopicExists, match="2 partitions"), TestBroker(topics=["orders"], copy_of=tmp_path):
+        pass
+
+
 def test_a_closed_broker_stays_closed(tmp_path: Path) -> None:
     """A second start would use a directory that nothing removes."""
     b = TestBroker(topics=["orders"])
