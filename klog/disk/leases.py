@@ -25,6 +25,7 @@ import struct
 import weakref
 from collections.abc import Iterator
 
+from klog.disk._descriptor import Descriptor
 from klog.disk.faults import naming_the_next_step
 from klog.disk.lock import directory_lock
 from klog.errors import ForkedHandle, LogClosed
@@ -49,21 +50,21 @@ class Holder(NamedTuple):
 class Leases:
     """One holder's leases, from construction to close(). One thread at a time; close() from any thread."""
 
+    _file: Descriptor
+
     def __init__(self, directory: str, file_name: str, name: str) -> None:
         self.path = os.path.join(directory, file_name)
         self._directory = directory
         self._name = name
         self._pid = os.getpid()
-        self._fd = -1
         with directory_lock(directory):
             with naming_the_next_step(self.path):
-                self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o640)
+                self._file = Descriptor(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
             try:
                 self._slot = self._enter()
                 _held.add(self)
             except BaseException:
-                os.close(self._fd)
-                self._fd = -1
+                self._file.close()
                 raise
         self._note()
 
@@ -78,7 +79,7 @@ class Leases:
     def _lock(self, kind: int, first: int, count: int) -> bool:
         """Lock or unlock bytes; False if another holder has locked one of them."""
         try:
-            fcntl.fcntl(self._fd, _F_OFD_SETLK, struct.pack(_FLOCK, kind, os.SEEK_SET, first, count, 0))
+            fcntl.fcntl(self._file, _F_OFD_SETLK, struct.pack(_FLOCK, kind, os.SEEK_SET, first, count, 0))
         except OSError as error:
             if error.errno not in (errno.EAGAIN, errno.EACCES):
                 raise
@@ -89,7 +90,7 @@ class Leases:
         """Write the record. It only names the holder, so a full disk must not prevent leases."""
         text = f"pid={self._pid} name={self._name}".encode()
         with contextlib.suppress(OSError):
-            os.pwrite(self._fd, text.ljust(_RECORD_BYTES - 1) + b"\n", self._slot * _RECORD_BYTES)
+            os.pwrite(self._file.number, text.ljust(_RECORD_BYTES - 1) + b"\n", self._slot * _RECORD_BYTES)
 
     def _others(self) -> Iterator[tuple[int, Holder]]:
         """Yield the slots of the other living holders, in any order."""
@@ -99,7 +100,7 @@ class Leases:
             if first >= end:
                 continue
             asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, first, end - first, 0)
-            kind, _, found, count, _ = struct.unpack(_FLOCK, fcntl.fcntl(self._fd, _F_OFD_GETLK, asked))
+            kind, _, found, count, _ = struct.unpack(_FLOCK, fcntl.fcntl(self._file, _F_OFD_GETLK, asked))
             if kind == fcntl.F_UNLCK:
                 continue
             ranges += [(first, found), (found + count, end)]  # the kernel reports any one of them
@@ -108,7 +109,7 @@ class Leases:
 
     def _holder(self, slot: int) -> Holder:
         try:
-            text = os.pread(self._fd, _RECORD_BYTES, slot * _RECORD_BYTES).decode()
+            text = os.pread(self._file.number, _RECORD_BYTES, slot * _RECORD_BYTES).decode()
             words = dict(word.split("=", 1) for word in text.split())
             return Holder(words["name"], int(words["pid"]))
         except (OSError, ValueError, KeyError):  # also text that is not UTF-8
@@ -123,7 +124,7 @@ class Leases:
         """Raise LogClosed after close(), ForkedHandle in a forked child."""
         if self._pid != os.getpid():
             raise ForkedHandle(f"{self.path}: held by process {self._pid}, the parent; make a reader in this process")
-        if self._fd < 0:
+        if self._file.number < 0:
             raise LogClosed(f"{self.path}: this reader was closed; make a new one")
 
     def take(self, first: int, count: int = 1) -> bool:
@@ -160,25 +161,20 @@ class Leases:
 
     def close(self) -> None:
         """Release all numbers; closing twice is allowed."""
-        fd, self._fd = self._fd, -1
-        if fd < 0:
+        if self._file.number < 0:
             return
         _held.discard(self)
-        try:
-            with contextlib.suppress(OSError):  # a child that has not yet closed its copy would keep the locks
-                fcntl.fcntl(fd, _F_OFD_SETLK, struct.pack(_FLOCK, fcntl.F_UNLCK, os.SEEK_SET, 0, 0, 0))
-        finally:
-            os.close(fd)
+        with contextlib.suppress(OSError):  # a child that has not yet closed its copy would keep the locks
+            self._lock(fcntl.F_UNLCK, 0, 0)
+        self._file.close()
 
     def __del__(self) -> None:
-        if getattr(self, "_fd", -1) >= 0:
+        if hasattr(self, "_file"):
             self.close()
 
     def abandon(self) -> None:
         """Close without unlocking, so that the parent keeps its leases: for a forked child."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        self._file.close()
 
 
 def _after_fork_in_child() -> None:

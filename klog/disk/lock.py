@@ -19,6 +19,7 @@ import weakref
 from collections.abc import Iterator
 
 from klog.clock import process_start_time
+from klog.disk._descriptor import Descriptor
 from klog.disk.faults import naming_the_next_step
 from klog.errors import AlreadyLocked, ReentrantCall
 
@@ -37,6 +38,8 @@ class DirectoryLock:
     Raises AlreadyLocked if another holder has it, whose `holder` names that process if it is known; OSError.
     """
 
+    _file: Descriptor
+
     def __init__(self, directory: str, *, shared: bool = False) -> None:
         self.path = os.path.join(directory, ".lock")
         self._pid = os.getpid()
@@ -50,40 +53,47 @@ class DirectoryLock:
         """Lock the file. Returns False if the last holder has unlinked it meanwhile: a lock on it would exclude no
         other process."""
         with naming_the_next_step(self.path):
-            self._fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o640)
+            self._file = Descriptor(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
         try:
-            fcntl.fcntl(self._fd, _F_OFD_SETLK, _flock(fcntl.F_RDLCK if shared else fcntl.F_WRLCK))
+            self._lock(directory, shared)
+            with naming_the_next_step(self.path):
+                locked = self._has_its_name()
+        except BaseException:
+            self._file.close()
+            raise
+        if not locked:
+            self._file.close()
+        return locked
+
+    def _lock(self, directory: str, shared: bool) -> None:
+        try:
+            fcntl.fcntl(self._file, _F_OFD_SETLK, _flock(fcntl.F_RDLCK if shared else fcntl.F_WRLCK))
         except OSError as error:
-            holder = self._holder()
-            os.close(self._fd)
-            self._fd = -1
             if error.errno not in (errno.EAGAIN, errno.EACCES):
                 raise
+            holder = self._holder()
             raise AlreadyLocked(
                 f"{directory} is held by {holder or 'another process (a Kafka broker writes no name)'}; "
                 f"close it there, or open it here with read_only=True",
                 path=directory,
                 holder=holder,
             ) from None
-        is_there = False
+
+    def _has_its_name(self) -> bool:
         try:
-            with naming_the_next_step(self.path), contextlib.suppress(FileNotFoundError):
-                is_there = os.path.samestat(os.stat(self.path, follow_symlinks=False), os.fstat(self._fd))
-        finally:
-            if not is_there:
-                os.close(self._fd)
-                self._fd = -1
-        return is_there
+            return os.path.samestat(os.stat(self.path, follow_symlinks=False), os.fstat(self._file.number))
+        except FileNotFoundError:
+            return False
 
     def _write_holder(self) -> None:
         text = f"pid={self._pid} start={process_start_time(self._pid)}\n".encode()
         with contextlib.suppress(OSError):  # the name is optional: a full disk must not prevent opening the log
-            os.ftruncate(self._fd, 0)
-            os.pwrite(self._fd, text, 0)
+            os.ftruncate(self._file.number, 0)
+            os.pwrite(self._file.number, text, 0)
 
     def _holder(self) -> str | None:
         try:
-            pid, runs = _named_holder(self._fd)
+            pid, runs = _named_holder(self._file.number)
         except (OSError, ValueError, KeyError):
             return self._shared_holder()
         if not runs:
@@ -98,28 +108,25 @@ class DirectoryLock:
     def alone(self) -> bool:
         """Make the lock exclusive if no other holder shares it. Returns whether it is."""
         try:
-            fcntl.fcntl(self._fd, _F_OFD_SETLK, _flock(fcntl.F_WRLCK))
+            fcntl.fcntl(self._file, _F_OFD_SETLK, _flock(fcntl.F_WRLCK))
         except OSError:
             return False
         return True
 
     def release(self) -> None:
         """Unlock, and remove the file if no other process holds it; releasing twice is allowed."""
-        if self._fd < 0:
+        if self._file.number < 0:
             return
         _held.discard(self)
         if os.getpid() == self._pid:
             with contextlib.suppress(OSError):
-                if self.alone():
+                if self.alone() and self._has_its_name():  # not after a release that was interrupted behind unlink()
                     os.unlink(self.path)
-        os.close(self._fd)
-        self._fd = -1
+        self._file.close()
 
     def abandon(self) -> None:
         """Close without unlocking, so that the parent keeps its lock: for a forked child."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        self._file.close()
 
 
 def _named_holder(fd: int) -> tuple[int, bool]:

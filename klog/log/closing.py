@@ -84,9 +84,11 @@ def abandon(log: LogCore) -> None:
 def end_interrupted_close(log: LogCore) -> None:
     """Finish a close that Ctrl-C, or an exception of a signal handler, interrupted: release all, write nothing. The
     next open recovers the log."""
-    claim = log.directory.claim
+    claim, owner = log.directory.claim, log.directory.owner
     if not log.closed or (claim is not None and claim.held):
         abandon(log)
+    elif owner is not None:
+        owner.end_release()
 
 
 def close_handlers(log: LogCore) -> None:

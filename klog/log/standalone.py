@@ -26,6 +26,7 @@ from klog.arguments import flag, optional_flag, optional_whole
 from klog.clock import Clock
 from klog.config import LogConfig, split_config
 from klog.disk import (
+    Descriptor,
     DirectoryLock,
     Files,
     HandleCache,
@@ -66,7 +67,7 @@ _owners: weakref.WeakSet[_Owner] = weakref.WeakSet()
 class _Owner:
     """The locks of one Log.open, and the checkpoints that it writes when it closes."""
 
-    _fd = -1
+    _claimed: Descriptor | None = None
     _lock: DirectoryLock | None = None
 
     def __init__(self, path: str, files: Files) -> None:
@@ -74,13 +75,13 @@ class _Owner:
         self._parent = os.path.dirname(path) or "."
         self._renamed_marker = os.path.join(self._parent, checkpoint.CLEAN_SHUTDOWN_RENAMED)
         self._pid = os.getpid()
-        self._fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._claimed = Descriptor(path, os.O_RDONLY | os.O_DIRECTORY)
         self.marker_was_there = False
         self.high_watermark_was_there = False
         _owners.add(self)
         try:
             try:
-                fcntl.flock(self._fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                fcntl.flock(self._claimed, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except OSError as error:
                 if error.errno != errno.EWOULDBLOCK:
                     raise
@@ -179,6 +180,10 @@ class _Owner:
         finally:
             self._unlock()
 
+    def end_release(self) -> None:
+        """See Owner."""
+        self._unlock()
+
     def _write_checkpoints(self, log: LogCore) -> None:
         key = log.topic, log.partition
         self._set(checkpoint.RECOVERY_POINT, key, log.recovery_point)
@@ -199,17 +204,15 @@ class _Owner:
         if self._lock is not None:
             self._lock.release()
             self._lock = None
-        if self._fd >= 0:
+        if self._claimed is not None and self._claimed.number >= 0:
             if os.getpid() == self._pid:
-                fcntl.flock(self._fd, fcntl.LOCK_UN)  # a forked child may still have a copy of the descriptor
-            os.close(self._fd)
-            self._fd = -1
+                fcntl.flock(self._claimed, fcntl.LOCK_UN)  # a forked child may still have a copy of the descriptor
+            self._claimed.close()
 
     def abandon(self) -> None:
         """Close the descriptor in a forked child, so that the lock ends with the parent."""
-        if self._fd >= 0:
-            os.close(self._fd)
-            self._fd = -1
+        if self._claimed is not None:
+            self._claimed.close()
 
 
 def _after_fork_in_child() -> None:

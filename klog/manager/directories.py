@@ -410,6 +410,9 @@ class LogDirectory:
             for name in os.listdir(os.path.join(self.path, directory))
         )
 
+    def end_release(self) -> None:
+        """See Owner. The lock is of the directory, and stays."""
+
     def unlock(self) -> None:
         """Release the lock. May be called again."""
         if self._lock is not None:

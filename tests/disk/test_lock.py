@@ -14,9 +14,10 @@ from typing import Any
 import pytest
 
 import klog
-from klog.disk import DirectoryLock
+from klog.disk import DirectoryLock, Leases
 from klog.errors import AlreadyLocked
 from tests.support.child import in_child, living_child
+from tests.support.raising import Raising
 
 
 def test_a_second_lock_in_this_process_raises_naming_the_holder(tmp_path: Path) -> None:
@@ -172,3 +173,47 @@ def test_a_lock_on_a_file_that_was_unlinked_meanwhile_does_not_count(
     with pytest.raises(AlreadyLocked):
         DirectoryLock(str(tmp_path))
     others[0].release()
+
+
+def descriptors() -> set[int]:
+    return {int(name) for name in os.listdir("/proc/self/fd")}
+
+
+@pytest.mark.parametrize("kind", ["lock", "leases", "log"])
+def test_a_release_that_is_interrupted_anywhere_closes_its_descriptor_once(tmp_path: Path, kind: str) -> None:
+    """By a signal handler that raises. A second close would close what has its number by then."""
+
+    def made() -> DirectoryLock | Leases | klog.Log:
+        if kind == "lock":
+            return DirectoryLock(str(tmp_path))
+        if kind == "log":
+            return klog.Log.open(tmp_path / "t-0")
+        leases = Leases(str(tmp_path), "leases", "me")
+        assert leases.take(0)
+        return leases
+
+    file, function = {
+        "lock": ("disk/lock.py", "release"),
+        "leases": ("disk/leases.py", "close"),
+        "log": ("log/standalone.py", "_unlock"),
+    }[kind]
+
+    def release(holder: DirectoryLock | Leases | klog.Log) -> None:
+        if isinstance(holder, DirectoryLock):
+            holder.release()
+        else:
+            holder.close()
+
+    release(made())
+    before, number, ended = descriptors(), 0, True
+    while ended:
+        holder = made()
+        ended = Raising(file, function, number).ends(lambda holder=holder: release(holder))  # type: ignore[misc]
+        others = [os.open(os.devnull, os.O_RDONLY) for _ in range(4)]
+        release(holder)
+        for other in others:
+            os.close(other)  # raises if it was closed in place of the lock's
+        release(made())
+        number += 1
+    assert number > 20
+    assert descriptors() == before

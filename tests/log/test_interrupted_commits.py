@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType
 from typing import Any
 
 import pytest
@@ -19,6 +17,7 @@ from tests.log.test_group_commit import Appender, Gated, opened, put
 from tests.support.abandon import abandon
 from tests.support.logs import values
 from tests.support.patience import PATIENCE, until
+from tests.support.raising import Raising
 
 
 def test_ctrl_c_twice_never_acknowledges_a_missing_append(tmp_path: Path) -> None:
@@ -66,32 +65,9 @@ def test_ctrl_c_twice_never_acknowledges_a_missing_append(tmp_path: Path) -> Non
         assert values(log) == [b"first", b"holds"]
 
 
-class Ended(Exception):
-    """The exception that a signal handler raises."""
-
-
-class Raising:
-    """A trace function that raises Ended before instruction number `number` of a function of commit.py."""
-
-    def __init__(self, function: str, number: int) -> None:
-        self.function = function
-        self.left = number
-
-    def __call__(self, frame: FrameType, event: str, _: Any) -> Any:
-        if event == "call":
-            code = frame.f_code
-            frame.f_trace_opcodes = code.co_name == self.function and code.co_filename.endswith("write/commit.py")
-            return self if frame.f_trace_opcodes else None
-        if event == "opcode":
-            self.left -= 1
-            if self.left == -1:
-                raise Ended
-        return self
-
-
 def commit_with(path: Path, raising: Raising, with_other: bool) -> None:
     """Let the main thread commit a record, alone or with one of another thread, and be interrupted."""
-    files, other, ended = Gated(), list[Appender](), False
+    files, other = Gated(), list[Appender]()
     path.mkdir()
     with opened(path, files) as log:
         files.close()
@@ -106,14 +82,7 @@ def commit_with(path: Path, raising: Raising, with_other: bool) -> None:
             files.gate.set()
 
         helper = Appender(append_while_the_main_thread_waits)
-        before = sys.gettrace()
-        sys.settrace(raising)
-        try:
-            log.append([(None, b"mine")])
-        except Ended:
-            ended = True
-        finally:
-            sys.settrace(before)
+        ended = raising.ends(lambda: log.append([(None, b"mine")]))
         helper.outcome()
         first.outcome()
         for each in other:
@@ -132,7 +101,7 @@ def test_an_exception_of_a_handler_beside_a_write_appends_nothing_twice(
 ) -> None:
     """C4"""
     for number in itertools.count():
-        raising = Raising(function, number)
+        raising = Raising("write/commit.py", function, number)
         commit_with(tmp_path / str(number), raising, with_other)
         if raising.left >= 0:
             assert number > 50

@@ -44,6 +44,9 @@ class Owner(Protocol):
     def release(self, log: LogCore, clean: bool) -> None:
         """The log is closed. clean: its next load needs no recovery."""
 
+    def end_release(self) -> None:
+        """Finish a release() or forget() that was interrupted, if it unlocks; doing so twice is allowed."""
+
     def forget(self, log: LogCore) -> None:
         """The log is deleted."""
 

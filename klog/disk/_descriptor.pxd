@@ -1,0 +1,2 @@
+cdef class Descriptor:
+    cdef readonly int number    # -1: closed
