@@ -29,7 +29,6 @@ cdef class LogCore:
     cdef readonly object cleaning
     cdef readonly object reading
     cdef readonly object newest_before
-    cdef readonly FinderFields aborted_finder
     cdef readonly object follower
     cdef Watched watched
     cdef int64_t end_max
@@ -46,6 +45,7 @@ cdef class LogCore:
     cdef readonly FlushState flush_state
     cdef readonly object epochs
     cdef readonly ProducerFields producers
+    cdef readonly FinderFields aborted_finder
     cdef readonly object recovery
     cdef readonly int64_t log_start_offset
     cdef readonly int64_t log_end_offset
