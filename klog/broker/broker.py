@@ -313,7 +313,7 @@ class Broker:
     def stop(self, timeout: float = _STOP_SECONDS) -> None:
         """Respond to the requests that are being handled, close connections and the directory. A second call does
         nothing, nor does one in a forked child: the broker is that of its parent. Raises what LogManager.close raises;
-        then everything has ended all the same."""
+        then everything has ended all the same. RuntimeError in a thread of the broker: it would wait for itself."""
         timeout = arguments.some_seconds("timeout", timeout)
         with self._life:
             self._end(timeout, LogManager.close)
@@ -329,6 +329,7 @@ class Broker:
         serving, logs, scheduler, waits = self._serving, self._logs, self._scheduler, self._waits
         if serving is None or os.getpid() != self._pid:
             return
+        self.nodes.check_outside()
         assert logs is not None and scheduler is not None and waits is not None
         with ExitStack() as left:  # the last one first
             left.callback(end_logs, logs)

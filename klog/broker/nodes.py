@@ -155,6 +155,11 @@ class Nodes:
         for each in self._running.values():
             each.server.start()
 
+    @staticmethod
+    def check_outside() -> None:
+        """Raise RuntimeError in a thread of a broker, which cannot stop one: it would wait for itself."""
+        Server.check_outside()
+
     def stop(self, timeout: float) -> None:
         """Stop all brokers. timeout: as of Server.stop."""
         with self._lock:
@@ -168,8 +173,10 @@ class Nodes:
                 self._bind(node_id).server.start()
 
     def stop_one(self, node_id: int, timeout: float = 0) -> None:
-        """Stop a broker: others lead what it led. A second call does nothing. Raises ValueError for the last one."""
+        """Stop a broker: others lead what it led. A second call does nothing. Raises ValueError for the last one,
+        RuntimeError in a thread of a broker."""
         self._check(node_id)
+        self.check_outside()
         with self._lock:
             found = self._running.get(node_id)
             if found is None:

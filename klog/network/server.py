@@ -160,8 +160,7 @@ class Server:
         one in a forked child. RuntimeError in a thread of the server: it would wait for itself.
         """
         seconds = arguments.some_seconds("timeout", timeout)
-        if threading.current_thread().name.startswith(_THREADS):
-            raise RuntimeError("a handler cannot stop its server: set an event, and call stop() in another thread")
+        self.check_outside()
         if os.getpid() != self._pid or self._life._is_owned():  # owned: in a signal handler that interrupted stop()
             return
         with self._life:
@@ -175,6 +174,12 @@ class Server:
                 for loop in self._loops:
                     loop.close()
         self._ended.set()
+
+    @staticmethod
+    def check_outside() -> None:
+        """Raise RuntimeError in a thread of a server."""
+        if threading.current_thread().name.startswith(_THREADS):
+            raise RuntimeError("a handler cannot stop its server: set an event, and call stop() in another thread")
 
     def _end(self, seconds: float) -> None:
         *network, acceptor = self._threads

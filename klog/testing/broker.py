@@ -177,8 +177,9 @@ class TestBroker:
 
     def stop(self) -> None:
         """Stop, cleanly; the directory stays until close(), so that start() goes on with it. Does nothing in a forked
-        child: the broker is that of its parent."""
-        if os.getpid() != self._pid:
+        child: the broker is that of its parent. Raises RuntimeError in a thread of the broker, as in a function that
+        inject() got."""
+        if not self._may_end():
             return
         self._end_crash()
         self._faults.close()
@@ -187,13 +188,18 @@ class TestBroker:
 
     def kill(self) -> None:
         """Stop as `kill -9` of a broker would: requests stay unanswered, and the next start() recovers the logs. Does
-        nothing in a forked child."""
-        if os.getpid() != self._pid:
+        nothing in a forked child. Raises RuntimeError in a thread of the broker: inject(kill=...) is for that."""
+        if not self._may_end():
             return
         self._end_crash()
         with self._ending() as left:
             left.callback(self._faults.close)
             self._broker.kill()
+
+    def _may_end(self) -> bool:
+        """Is this the process of the broker? Raises RuntimeError in a thread of the broker."""
+        self._broker.nodes.check_outside()
+        return os.getpid() == self._pid
 
     def _ending(self) -> ExitStack:
         """A `with` that ends what the broker's own end leaves, also if that fails."""
@@ -210,8 +216,9 @@ class TestBroker:
 
     def close(self) -> None:
         """Stop for good, and remove the directory if it was made for this broker. A second call does nothing, nor does
-        one in a forked child. Raises what the broker's end raises: OSError if its directory cannot be written."""
-        if os.getpid() != self._pid:
+        one in a forked child. Raises what the broker's end raises: OSError if its directory cannot be written,
+        RuntimeError in a thread of the broker."""
+        if not self._may_end():
             return
         with ExitStack() as left:
             left.callback(self._remove)

@@ -157,6 +157,25 @@ def test_an_exception_that_takes_no_report_leaves_nothing(tmp_path: Path, monkey
     assert not b.is_running and list(tmp_path.iterdir()) == []
 
 
+def test_a_thread_of_the_broker_cannot_end_it() -> None:
+    """Nothing has ended then: a broker without its logs or coordinators would still have its port."""
+    found: list[str] = []
+    with TestBroker(topics=["orders"], brokers=2) as b:
+
+        def end(_context: object) -> None:
+            for call in (b.close, b.kill, b.broker.stop, lambda: b.stop_broker(b.broker_ids[1])):
+                with pytest.raises(RuntimeError, match="a handler cannot stop its server") as raised:
+                    call()
+                found.append(str(raised.value))
+
+        b.inject("metadata", respond=end)
+        with WireClient(b.bootstrap_servers.split(",")[0]) as client:
+            brokers = client.call(ApiKey.METADATA, 9, topics=[]).brokers
+            groups = client.call(ApiKey.LIST_GROUPS, 4)
+        assert (len(found), len(brokers), groups.error_code) == (4, 2, 0)
+        assert b.restart().topic("orders").values() == []
+
+
 def test_a_forked_child_ends_nothing() -> None:
     """Nor does it answer what waits at its parent's broker."""
     with TestBroker(control=True) as b:
