@@ -551,15 +551,18 @@ class TestBroker:
     # ---- snapshots ---------------------------------------------------------------------------------------------------
 
     def snapshot(self, path: str | os.PathLike[str]) -> None:
-        """Copy all that the broker has into a new directory. The broker is restarted for it: clients reconnect."""
-        path = self._elsewhere(path)
+        """Copy all that the broker has into a new directory, or leave none there. The broker is restarted for it:
+        clients reconnect. Raises FileExistsError, OSError, ValueError."""
+        path = os.path.abspath(self._elsewhere(path))
         if os.path.exists(path):
             raise FileExistsError(f"{path}: it exists already; a snapshot is a new directory")
-        was_running = self._broker.is_running
+        copy, was_running = _beside(path), self._broker.is_running
         self.stop()
         try:
-            copy_directory(self.directory, path)
+            copy_directory(self.directory, copy)
+            os.rename(copy, path)
         finally:
+            remove_tree(copy, RealFiles())
             if was_running:
                 self.start()
 
@@ -571,18 +574,21 @@ class TestBroker:
         path = self._elsewhere(path)
         if not os.path.isdir(path):
             raise FileNotFoundError(f"{path}: no such directory; snapshot(path) makes one")
-        own, files = os.path.realpath(self.directory), RealFiles()
-        copy = f"{own}.{os.urandom(8).hex()}"  # beside it, so that a rename is enough
+        own = os.path.realpath(self.directory)
+        copy, before = _beside(own), _beside(own)
         try:
             copy_log_dir(path, copy)
             was_running = self._broker.is_running
             self.stop()
-            remove_tree(own, files)
-            os.rename(copy, own)
+            try:
+                os.rename(own, before)
+                os.rename(copy, own)
+            finally:
+                if was_running:
+                    self.start()
         finally:
-            remove_tree(copy, files)
-        if was_running:
-            self.start()
+            remove_tree(copy, RealFiles())
+            remove_tree(before, RealFiles())
 
     def _elsewhere(self, path: str | os.PathLike[str]) -> str:
         """The path of a snapshot. Raises ValueError for one inside the broker's own directory."""
@@ -591,6 +597,11 @@ class TestBroker:
         if os.path.commonpath((own, os.path.realpath(path))) == own:
             raise ValueError(f"path={path!r} is inside the broker's own directory")
         return path
+
+
+def _beside(path: str) -> str:
+    """A new path beside another one, so that a rename is enough."""
+    return f"{path}.{os.urandom(8).hex()}"
 
 
 def _release(version: str | None, versions: Mapping[str, int | None] | None) -> Release | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import threading
@@ -210,6 +211,23 @@ def test_a_snapshot_restores_everything(tmp_path: Path) -> None:
     with TestBroker(directory=tmp_path / "before") as b:
         assert b.topic("orders").values() == [b"kept"]
     assert (tmp_path / "before").exists()
+
+
+def test_a_snapshot_that_fails_leaves_no_part_of_it(tmp_path: Path) -> None:
+    """A restore of a part would lose records."""
+    with TestBroker(topics=["orders", "paid"]) as b:
+        b.topic("orders").append([(b"k", b"v")])
+        fifo = Path(b.directory) / "orders-0" / "fifo"
+        os.mkfifo(fifo)
+        with pytest.raises(OSError, match="fifo"):
+            b.snapshot(tmp_path / "s")
+        assert list(tmp_path.iterdir()) == []
+        fifo.unlink()
+        assert b.topic("orders").values() == [b"v"]
+        b.snapshot(f"{tmp_path}/s/")
+        b.restore(tmp_path / "s")
+        assert b.topic("orders").values() == [b"v"]
+    assert [each.name for each in tmp_path.iterdir()] == ["s"]
 
 
 def test_a_restore_that_is_refused_changes_nothing(tmp_path: Path) -> None:
