@@ -28,6 +28,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -100,9 +101,8 @@ def verify_root(where: str) -> RootCheck:
     for name in sorted(names):
         whole = os.path.join(where, name)
         if not is_directory(whole, follow_symlinks=False):
-            what = classify(name)
-            if what.leftover is not None and what.kind != "unknown":
-                report.add("leftover", whole, "left by an unfinished replacement; the old file is valid")
+            with contextlib.suppress(FileNotFoundError):  # removed meanwhile: a lock is, when it is released
+                _check_file(report, name, whole)
             continue
         moved = moved_name(name)
         if moved == "delete":
@@ -118,6 +118,17 @@ def verify_root(where: str) -> RootCheck:
             found.append(whole)
     root.check_names({partition_name(os.path.basename(name)) for name in found})
     return RootCheck(report, root, found)
+
+
+def _check_file(report: Report, name: str, path: str) -> None:
+    """Check the name of what is not a directory in a log.dir, and what it is."""
+    what = classify(name)
+    if what.leftover is not None and what.kind != "unknown":
+        report.add("leftover", path, "left by an unfinished replacement; the old file is valid")
+    elif name == ".lock" and stat.S_IFMT(os.lstat(path).st_mode) in (stat.S_IFLNK, stat.S_IFSOCK):
+        report.add("leftover", path, "a link or a socket: no process can lock the log.dir and write; move it away")
+    elif partition_name(name) is not None and stat.S_ISLNK(os.lstat(path).st_mode):
+        report.note(path, "a symbolic link: klog leaves it out, a broker follows it to a directory")
 
 
 def verify_each(paths: Sequence[str], examined: Mapping[str, Examined], step: Callable[[int], None]) -> list[Report]:

@@ -11,8 +11,10 @@ Kafka: LogManager's maps of one directory, CleanShutdownFileHandler, OffsetCheck
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
+import stat
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
@@ -101,8 +103,12 @@ class LogDirectory:
 
         Raises AlreadyLocked; NotALogDirectory for a partition's directory; OSError if it cannot be used.
         """
-        with naming_the_next_step(self.path, reading=self.read_only):
-            self._check_not_a_partition(os.listdir(self.path))
+        with naming_the_next_step(self.path, reading=self.read_only), os.scandir(self.path) as found:
+            listed = list(found)
+        self._check_not_a_partition([entry.name for entry in listed])
+        for entry in listed:
+            if entry.is_symlink() and parse_directory_name(entry.name) is not None:
+                _log.warning("event=link_left_out path=%s", entry.path)  # see check_covers()
         if not self.read_only:
             self._lock = DirectoryLock(self.path)
         self.points = self._read(checkpoint.RECOVERY_POINT)
@@ -185,6 +191,20 @@ class LogDirectory:
     def identity(self, topic: str, partition: int) -> tuple[int, int] | None:
         """Return the identity of the partition's directory (see Claim); None if it is not here."""
         return identity_of(self.partition_path(topic, partition)) if self.offline is None else None
+
+    def check_covers(self, path: str) -> None:
+        """Raise OSError for a partition that is a symbolic link: another process may write where it leads to, under the
+        lock of that log.dir and with the checkpoints there."""
+        with naming_the_next_step(path, reading=True):
+            linked = stat.S_ISLNK(os.lstat(path).st_mode)
+        if linked:
+            raise OSError(
+                errno.ELOOP,
+                f"a symbolic link: the lock and the checkpoints of {self.path} do not cover where it leads. Open the "
+                "log.dir of that directory, move the directory here, or mount it here (mount --bind); read_only=True "
+                "follows the link",
+                path,
+            )
 
     # ---- checkpoints -------------------------------------------------------------------------------------------------
 

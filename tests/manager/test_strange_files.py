@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import klog
-from klog.errors import CorruptData
+from klog.errors import CorruptData, DuplicateLog, UnknownTopicOrPartition
 from klog.inspect.files import ROOT_CHECKPOINTS
 
 OPENED = ("recovery-point-offset-checkpoint", "log-start-offset-checkpoint", "replication-offset-checkpoint",
@@ -112,3 +112,47 @@ def test_compact_names_a_directory_or_fifo_in_place_of_the_checkpoint(
         assert log.append([(b"k", b"v")]).first_offset == 50
         path.rename(tmp_path / "moved away")
         assert log.compact(roll=True).rounds == 1
+
+
+def test_a_partition_that_is_a_link_is_not_written(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """The lock and the checkpoints beside the link are not those of the directory."""
+    data, other = a_log_dir(tmp_path / "data"), tmp_path / "other"
+    other.mkdir()
+    link = data / "t-0"
+    link.rename(other / "t-0")
+    link.symlink_to(other / "t-0")
+    with klog.open(data) as logs:
+        assert logs.topics() == {} and str(link) in caplog.text
+        with pytest.raises(OSError, match=r"Open the log\.dir of that directory") as caught:
+            logs.log("t")
+        assert caught.value.filename == str(link)
+        with klog.open(other) as owner:
+            assert owner.log("t").append([(b"k", b"v")]).first_offset == 50
+    with klog.open([data, other]) as logs, pytest.raises(DuplicateLog, match="move away the one that is not needed"):
+        logs.log("t")
+    with klog.open(data, read_only=True) as logs:
+        assert logs.log("t").log_end_offset == 51
+    assert str(link) in str(klog.verify(data).notes)
+
+
+@pytest.mark.parametrize("target", ["nowhere", "u-0"], ids=["nothing", "circle"])
+def test_a_link_to_no_directory_leaves_the_others_readable(tmp_path: Path, target: str) -> None:
+    data = a_log_dir(tmp_path / "data")
+    (data / "u-0").symlink_to(target)
+    with klog.open(data) as logs:
+        assert logs.topics() == {"t": [0]}
+        with pytest.raises((UnknownTopicOrPartition, OSError), match="u"):
+            logs.log("u")
+    report = klog.verify(data)
+    assert report.ok and str(data / "u-0") in str(report.notes)
+
+
+@pytest.mark.parametrize("make", [a_socket, a_link_to_nothing, os.mkdir], ids=["socket", "link", "directory"])
+def test_verify_names_a_lock_that_no_process_can_take(tmp_path: Path, make: Callable[[Path], None]) -> None:
+    lock = a_log_dir(tmp_path / "data") / ".lock"
+    lock.unlink(missing_ok=True)
+    make(lock)
+    with pytest.raises(OSError, match="move it away") as caught:
+        klog.open(tmp_path / "data")
+    assert caught.value.filename == str(lock)
+    assert [problem.path for problem in klog.verify(tmp_path / "data").problems] == [str(lock)]
