@@ -19,12 +19,12 @@ from typing import TYPE_CHECKING
 from klog.arguments import chosen, optional_flag
 from klog.spark import values
 from klog.spark.scan import check_pyspark, option_text, parallelism_of
-from klog.spark.survey import opened
+from klog.spark.survey import examined
 from klog.spark.table_files import Place
 from klog.spark.table_jobs import Jobs, SparkJobs
 from klog.spark.table_manifest import DataFile, Extract, Manifest, in_slots
 from klog.spark.table_options import Paths, Request, check_same, read_schema, request, shaping
-from klog.spark.table_plan import Work, read_state, work_of
+from klog.spark.table_plan import TopicState, Work, read_state, work_of
 from klog.spark.table_store import TableStore
 from klog.values import dataclass, field, replace
 
@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
+
+    from klog.spark.opening import Logs
 
 TARGET_BYTES = 128 << 20
 _TARGET_MIN = 64 << 10
@@ -111,11 +113,14 @@ def add(
         if before is not None:
             check_same(before, call, schema.jsonValue(), latest)
             latest = before.latest
-        with opened(call.options) as logs:
+
+        def planned(logs: Logs) -> tuple[TopicState, bool, StructType, Work]:
             found = read_state(logs, call.options, before)
             by_key = found.compacts if latest is None else latest
             columns = read_schema(schema, by_key, call.options)
-            work = work_of(logs, found, call.options, before, target_bytes, latest=by_key)
+            return found, by_key, columns, work_of(logs, found, call.options, before, target_bytes, latest=by_key)
+
+        found, by_key, columns, work = examined(call.options, planned)
         partitions = found.extracts(before, work.bits)
         if before is not None and partitions == before.partitions and found.topic_id == before.topic_id:
             return Materialized(0, 0, {}, before.number)

@@ -9,6 +9,7 @@ O2  With onCorrupt=fail, a log that recovery="strict" refuses is an error: a seg
 
 from __future__ import annotations
 
+import errno
 import os
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -16,6 +17,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING
 
 import klog
+from klog.disk import is_directory
 from klog.errors import CorruptLog, UnknownTopicOrPartition
 from klog.logger import logger_of
 from klog.spark.bounds import TopicPartition
@@ -35,6 +37,26 @@ def open_partition(path: str, on_corrupt: OnCorrupt = "fail") -> Log:
         return klog.Log.open(path, read_only=True, recovery=recovery)
 
     return _despite_damage(opened, on_corrupt)
+
+
+def moved_to(path: str, log_dirs: Sequence[str]) -> str | None:
+    """Return where the partition of a directory that is gone is now, None if it is in none of the log.dirs.
+
+    A move puts it there before it leaves the other one. Raises FileNotFoundError if the whole log.dir is gone: then a
+    disk or a mount is missing, and no data is lost.
+    """
+    home, name = os.path.split(path)
+    for log_dir in log_dirs:
+        place = os.path.join(log_dir, name)
+        if is_directory(place):
+            return place
+    if not is_directory(home):
+        raise FileNotFoundError(
+            errno.ENOENT,
+            f"the log directory does not exist on {os.uname().nodename}; all executors must have access to it",
+            home,
+        )
+    return None
 
 
 def is_partition_directory(path: str) -> bool:

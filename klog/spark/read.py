@@ -13,7 +13,6 @@ A range was planned against the directory as it was; the task checks it again be
 
 from __future__ import annotations
 
-import errno
 import logging
 import os
 from collections.abc import Iterator, Sequence
@@ -27,7 +26,7 @@ from klog.logger import logger_of
 from klog.spark.bounds import DataLoss
 from klog.spark.decoded import RowDecoder
 from klog.spark.metadata import Origin, has_valid_checksum
-from klog.spark.opening import open_partition
+from klog.spark.opening import moved_to, open_partition
 from klog.spark.plan import Range
 from klog.spark.pushdown import Pushed
 from klog.spark.reading import Reading
@@ -121,28 +120,16 @@ class _RangeReader:
         except (UnknownTopicOrPartition, FileNotFoundError) as error:
             if is_directory(path):
                 raise
-            moved = self._moved_to()
+            moved = moved_to(path, self._reading.log_dirs)
             if moved is not None:
                 self._wanted = replace(self._wanted, path=moved)
                 yield from self.batches()
                 return
-            if not is_directory(os.path.dirname(path)):  # a disk or a mount is missing, no data is lost
-                raise FileNotFoundError(
-                    errno.ENOENT,
-                    f"the log directory does not exist on {os.uname().nodename}; all executors must have access to it",
-                    os.path.dirname(path),
-                ) from error
             gone = (
                 f"{path} is gone: the topic was deleted, or moved to a log.dir not in the paths, since the query was "
                 f"planned; run it again"
             )
             self._lose(Present(self._stop, self._stop, gone), error)
-
-    def _moved_to(self) -> str | None:
-        """Return where the partition is now, None if it is in none of the query's log.dirs. A move puts it there before
-        it leaves the other one."""
-        places = (os.path.join(home, str(self._wanted.pair)) for home in self._reading.log_dirs)
-        return next((place for place in places if is_directory(place)), None)
 
     def _look(self, log: Log) -> None:
         """Check that the log still has what is left of the range (T2)."""

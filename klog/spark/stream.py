@@ -22,11 +22,9 @@ Offsets: offsets.py. Limits: limits.py. Ids of topics: stream_memory.py.
 
 from __future__ import annotations
 
-import os
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 
@@ -41,7 +39,7 @@ from klog.spark.options import Options, Subscription
 from klog.spark.read import DataLoss
 from klog.spark.resume import Loss, Present, resume
 from klog.spark.stream_memory import StreamMemory
-from klog.spark.survey import check_named, lookup_of, opened, plan_ranges, see, select, sizes_of
+from klog.spark.survey import check_named, examined, lookup_of, plan_ranges, present_of, select, sizes_of
 from klog.spark.task import TaskReader
 from klog.values import dataclass, replace
 
@@ -66,6 +64,7 @@ if TYPE_CHECKING:
     from klog.spark.opening import Logs
 
 logger = logger_of("spark")
+T = TypeVar("T")
 
 
 class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # type: ignore[misc]
@@ -93,13 +92,12 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
     def initialOffset(self) -> dict[str, dict[str, int]]:  # noqa: N802  Spark's names, here and below
         self._open_group()
         if self._initial is None:
-            with opened(self._options) as logs:
-                present = _present(logs, select(self._options.subscription, logs), self._options)
-                self._initial = self._starting_offsets(logs, present)
-                self._start_is_open = True
+            self._initial = examined(self._options, self._starting_offsets)
+            self._start_is_open = True
         return to_json(self._initial)
 
-    def _starting_offsets(self, logs: Logs, present: Mapping[TopicPartition, Present]) -> Offsets:
+    def _starting_offsets(self, logs: Logs) -> Offsets:
+        present = present_of(logs, select(self._options.subscription, logs), self._options)
         wanted = self._options.start.at(self._clock.wall_ms())
         check_named(wanted, list(present))
         offsets: Offsets = {}
@@ -117,19 +115,22 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
 
     def latestOffset(self, start: Any = None, limit: Any = None) -> dict[str, dict[str, int]]:  # noqa: N802
         self._open_group()
-        with self._opened() as (logs, present):
+
+        def latest(logs: Logs, present: Mapping[TopicPartition, Present]) -> Offsets:
             self._latest = _ends(present, self._latest or {})
             if start is None:  # before 4.2
-                return to_json(self._latest)
+                return self._latest
             begin = from_json(start)
             self._commit_group(begin)
             if self._start_is_open and begin == self._initial:
                 self._start_is_open = False
                 self._remembered().begin(_ids(present))
                 self._note_epochs(present, begin)
-                return to_json(begin)
+                return begin
             reached = self._reached(begin, logs, present, limit)
-        return to_json(begin) if reached is None else to_json(reached)
+            return begin if reached is None else reached
+
+        return to_json(self._examined(latest))
 
     def _reached(
         self, begin: Offsets, logs: Logs, present: Mapping[TopicPartition, Present], limit: Any
@@ -175,8 +176,7 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._open_group()
-        with self._opened() as (_, present):
-            self._target = _ends(present)
+        self._target = self._examined(lambda _, present: _ends(present))
 
     # ---- limits ------------------------------------------------------------------------------------------------------
 
@@ -206,7 +206,8 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         self._start_is_open = False  # also if Spark repeats the first batch, whose end it has
         if begin == until:  # the first batch, and when a query starts again
             return []
-        with self._opened() as (logs, present):
+
+        def planned(logs: Logs, present: Mapping[TopicPartition, Present]) -> list[InputPartition]:
             positions = self._positions(begin, present)
             memory = self._remembered()
             held, losses = resume(until, present, memory.ids, memory.epochs)
@@ -217,6 +218,8 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
             self._note_epochs(present, reached)
             wanted = {pair: (positions[pair], last) for pair, last in reached.items() if positions[pair] < last}
             return [InputPartition(ranges) for ranges in plan_ranges(logs, wanted, self._options)]
+
+        return self._examined(planned)
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         return self._task().read(partition)
@@ -272,12 +275,14 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
 
     # ---- what is there -----------------------------------------------------------------------------------------------
 
-    @contextmanager
-    def _opened(self) -> Iterator[tuple[Logs, dict[TopicPartition, Present]]]:
-        """The subscribed partitions that exist, for a while."""
-        with opened(self._options) as logs:
+    def _examined(self, examine: Callable[[Logs, Mapping[TopicPartition, Present]], T]) -> T:
+        """Return what `examine` returns for the subscribed partitions that exist, perhaps again (survey.py, S6)."""
+
+        def existing(logs: Logs) -> T:
             chosen = select(_existing(self._options.subscription, logs), logs)
-            yield logs, _present(logs, [pair for pair in chosen if _is_there(logs, pair)], self._options)
+            return examine(logs, present_of(logs, chosen, self._options))
+
+        return examined(self._options, existing)
 
     def _remembered(self) -> StreamMemory:
         # Made on first use: the planner has a reader of its own, which must not use the file.
@@ -315,25 +320,6 @@ def _existing(subscription: Subscription, logs: Iterable[TopicPartition]) -> Sub
     if subscription.assigned is not None:
         return replace(subscription, assigned=tuple(pair for pair in subscription.assigned if pair in pairs))
     return subscription
-
-
-def _is_there(logs: Logs, pair: TopicPartition) -> bool:
-    """Open a partition. False if it was deleted since it was listed."""
-    try:
-        return logs[pair] is not None
-    except UnknownTopicOrPartition:
-        return False
-
-
-def _present(logs: Logs, chosen: Sequence[TopicPartition], options: Options) -> dict[TopicPartition, Present]:
-    found = {}
-    for pair, seen in see(logs, chosen, options).items():
-        log = logs[pair]
-        topic_id = log.topic_id
-        found[pair] = Present(
-            os.fspath(log.path), *seen, None if topic_id is None else str(topic_id), tuple(log.leader_epochs)
-        )
-    return found
 
 
 def _ids(present: Mapping[TopicPartition, Present]) -> dict[str, str]:

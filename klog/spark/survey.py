@@ -8,6 +8,7 @@
       offset.
   S5  A plan has all records of a commit of staged files, or none: the ends are those of one moment, at which partitions
       that a commit in progress changes end at its base offset.
+  S6  A partition that is deleted, or leaves the paths, during the examination counts as one that was not there.
 
 Kafka's own topics (`INTERNAL`) belong to "every topic", and can be named, but no pattern matches them: `.*` means the
 same as in Spark's Kafka source, which lists no internal topics. As there (SubscribePatternStrategy, findFirstIn), a
@@ -19,15 +20,22 @@ from __future__ import annotations
 import os
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import klog
 from klog import record
 from klog.clock import SystemClock
 from klog.disk import exists, is_directory
-from klog.errors import CorruptBatch, CorruptData, KlogError, OffsetOutOfRange, UnknownTopicOrPartition
+from klog.errors import (
+    CorruptBatch,
+    CorruptData,
+    InconsistentTopicId,
+    KlogError,
+    OffsetOutOfRange,
+    UnknownTopicOrPartition,
+)
 from klog.log.directory.checkpoint import Partition
 from klog.log.options import ReaderBounds
 from klog.log.staged.pending import SETTLED_NS, PendingCommits
@@ -38,6 +46,7 @@ from klog.spark.options import Options, Subscription
 from klog.spark.places import local, scheme_of
 from klog.spark.plan import Bin, Extent, Range, Sizes, Sizing, plan
 from klog.spark.pushdown import Pushed
+from klog.spark.resume import Present
 from klog.values import NamedTuple, replace
 
 if TYPE_CHECKING:
@@ -46,6 +55,7 @@ if TYPE_CHECKING:
     from klog.spark.reading import Reading
 
 logger = logger_of("spark")
+T = TypeVar("T")
 
 INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"})
 _LOOKS_MAX, _PAUSE_S = 1000, 0.005  # until a plan is of one moment
@@ -53,14 +63,35 @@ _LOOKS_MAX, _PAUSE_S = 1000, 0.005  # until a plan is of one moment
 
 def plan_partitions(options: Options, pushed: Pushed | None = None) -> list[Bin]:
     """Return the bins of ranges that a query reads, one per Spark task; empty if there is nothing to read."""
-    with opened(options) as logs:
+    now_ms = SystemClock().wall_ms()
+    options = replace(options, start=options.start.at(now_ms), end=options.end.at(now_ms))
+
+    def planned(logs: Logs) -> list[Bin]:
         chosen = select(options.subscription, logs)
         for bounds in (options.start, options.end):
             check_named(bounds, chosen)
-        now_ms = SystemClock().wall_ms()
-        options = replace(options, start=options.start.at(now_ms), end=options.end.at(now_ms))
         wanted = {pair: _resolved(logs[pair], pair, seen, options) for pair, seen in see(logs, chosen, options).items()}
         return plan_ranges(logs, wanted, options, pushed)
+
+    return examined(options, planned)
+
+
+def examined(options: Options, examine: Callable[[Logs], T]) -> T:
+    """Return what `examine` returns for the partitions below the paths, which are open read-only meanwhile.
+
+    Where one of them goes meanwhile (S6), it is called again with those that are there then. Raises its
+    UnknownTopicOrPartition or InconsistentTopicId if they are the same ones.
+    """
+    before = None
+    while True:
+        with opened(options) as logs:
+            try:
+                return examine(logs)
+            except (UnknownTopicOrPartition, InconsistentTopicId):
+                listed = {pair: logs.path(pair) for pair in logs}
+                if listed == before:
+                    raise
+                before = listed
 
 
 @contextmanager
@@ -205,6 +236,26 @@ def see(
     raise KlogError(
         f"{', '.join(pending)}: commits follow each other too fast to plan a read between them; try it again"
     )
+
+
+def present_of(
+    logs: Mapping[TopicPartition, Log], chosen: Sequence[TopicPartition], options: Options
+) -> dict[TopicPartition, Present]:
+    """Return partitions as they are at one moment (S5). A topic has one id, also in a partition whose directory states
+    none. Raises InconsistentTopicId if two partitions have different ones."""
+    seen = see(logs, chosen, options)
+    ids: dict[str, str] = {}
+    for pair in chosen:
+        topic_id = logs[pair].topic_id
+        if topic_id is not None and ids.setdefault(pair.topic, str(topic_id)) != str(topic_id):
+            raise InconsistentTopicId(
+                f"{logs[pair].path} has the topic id {topic_id}, but another partition of {pair.topic!r} has "
+                f"{ids[pair.topic]}: one of them is left of a topic that was deleted; move it out of the log.dir"
+            )
+    return {
+        pair: Present(os.fspath(logs[pair].path), *seen[pair], ids.get(pair.topic), tuple(logs[pair].leader_epochs))
+        for pair in chosen
+    }
 
 
 def _stamps(log_dirs: Iterable[str]) -> list[int | None]:

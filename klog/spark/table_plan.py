@@ -19,8 +19,8 @@ from klog.logger import logger_of
 from klog.spark.bounds import DataLoss, TopicPartition
 from klog.spark.options import Options
 from klog.spark.plan import Bin, Range
-from klog.spark.resume import Loss, Present, resume
-from klog.spark.survey import plan_ranges, see, select
+from klog.spark.resume import Loss, resume
+from klog.spark.survey import plan_ranges, present_of, select
 from klog.spark.table_files import Bucket, Piece
 from klog.spark.table_manifest import BITS_MAX, Extract, Manifest
 from klog.values import dataclass, field, replace
@@ -59,17 +59,11 @@ class TopicState:
 
 
 def read_state(logs: Logs, options: Options, before: Manifest | None) -> TopicState:
-    """Return what to add to a table (P1). Raises DataLoss (P2), UnknownTopicOrPartition."""
+    """Return what to add to a table (P1). Raises DataLoss (P2), UnknownTopicOrPartition, InconsistentTopicId."""
     chosen = select(options.subscription, logs)
     topic = chosen[0].topic
-    ids = {str(logs[pair].topic_id) for pair in chosen if logs[pair].topic_id is not None}
-    if len(ids) > 1:
-        raise DataLoss(f"{topic}: its partitions have the topic ids {', '.join(sorted(ids))}: one topic has one id")
-    topic_id = ids.pop() if ids else None
-    present = {
-        pair: Present(logs[pair].path, *seen, topic_id, tuple(logs[pair].leader_epochs))
-        for pair, seen in see(logs, chosen, options).items()
-    }
+    present = present_of(logs, chosen, options)
+    topic_id = present[chosen[0]].topic_id
     had = {} if before is None else {TopicPartition(topic, number): each for number, each in before.partitions.items()}
     known = {} if before is None or before.topic_id is None else {topic: before.topic_id}
     ends = {pair: each.end for pair, each in had.items()}

@@ -18,7 +18,7 @@ from klog.spark.bounds import DataLoss
 from klog.spark.plan import Bin
 from klog.spark.rows import BAD_VALUE
 from klog.spark.scan import check_pyspark, option_text, parallelism_of, read_in_tasks
-from klog.spark.survey import opened, plan_ranges
+from klog.spark.survey import examined, plan_ranges
 from klog.spark.table_manifest import Manifest
 from klog.spark.table_options import Paths, Request, check_same, directory_of, read_schema, request
 from klog.spark.table_plan import read_state
@@ -26,6 +26,8 @@ from klog.spark.table_store import TableStore
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+    from klog.spark.opening import Logs
 
 _BROADCAST_BYTES = 32 << 20
 _KEY = ["partition", "key"]
@@ -88,8 +90,11 @@ def _frame(
 
 def tail_of(call: Request, manifest: Manifest) -> list[Bin]:
     """Plan the reading of what is newer in the log than the manifest."""
-    with opened(call.options) as logs:
+
+    def planned(logs: Logs) -> list[Bin]:
         return plan_ranges(logs, read_state(logs, call.options, manifest).wanted, call.options)
+
+    return examined(call.options, planned)
 
 
 def _stored(spark: SparkSession, store: TableStore, manifest: Manifest, schema: Any) -> DataFrame:

@@ -14,13 +14,15 @@ from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import klog
-from klog.disk import exists
+from klog.disk import exists, is_directory
+from klog.errors import UnknownTopicOrPartition
 from klog.log.directory import cleaner_offsets
 from klog.log.directory.checkpoint import encode_uuid
+from klog.spark.opening import moved_to
 from klog.spark.plan import Range
 from klog.spark.read import check_present
 from klog.spark.rows import cast, joined, repeated
-from klog.values import NamedTuple
+from klog.values import NamedTuple, replace
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -50,27 +52,46 @@ _HEADERS = {
 ROWS_MIN = 8192  # of a batch for Spark, which takes many small ones slowly; a segment may have few
 
 
-def batches(ranges: Iterable[Range], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield the batches of planned ranges, which meet between two batches. Raises DataLoss if some are gone."""
-    import pyarrow as pa
+def batches(ranges: Iterable[Range], schema: pa.Schema, log_dirs: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
+    """Yield the batches of planned ranges, which meet between two batches. Raises DataLoss if some are gone.
 
-    fields = [_HEADERS[name] for name in schema.names if name in _HEADERS] or ["position"]
+    log_dirs: where a partition may have moved to since the query was planned.
+    """
+    fields = tuple({"last_offset", *(_HEADERS[name] for name in schema.names if name in _HEADERS)})
     held: list[pa.RecordBatch] = []
     for wanted in ranges:
+        for headers, segment in _headers_of(wanted, wanted.start_offset, fields, log_dirs):
+            where = {"topic": wanted.topic, "partition": wanted.partition, "segment": _name(segment)}
+            held.append(_shaped(headers, where, schema))
+            if sum(batch.num_rows for batch in held) >= ROWS_MIN:
+                yield from joined(held)
+                held = []
+    if held:
+        yield from joined(held)
+
+
+def _headers_of(
+    wanted: Range, start: int, fields: Sequence[str], log_dirs: Sequence[str]
+) -> Iterator[tuple[pa.RecordBatch, int]]:
+    """Yield the headers of a range from `start` on, with the base offset of their segment."""
+    import pyarrow as pa
+
+    try:
         with klog.Log.open(wanted.path, read_only=True) as log:
             check_present(wanted, log)
             # log_end: the upper bound was decided on the driver, and a checkpoint may have moved since.
-            reader = log.read(wanted.start_offset, wanted.end_offset, isolation="log_end")
-            for headers in reader.batch_headers(fields):
-                where = {"topic": log.topic, "partition": log.partition, "segment": _name(headers.segment_base_offset)}
-                held.append(_shaped(pa.record_batch(headers), where, schema))
-                if sum(batch.num_rows for batch in held) >= ROWS_MIN:
-                    yield from joined(held)
-                    held = []
+            for found in log.read(start, wanted.end_offset, isolation="log_end").batch_headers(fields):
+                headers = pa.record_batch(found)
+                yield headers, found.segment_base_offset
+                if headers.num_rows:
+                    start = headers.column("last_offset")[-1].as_py() + 1
             if log.log_end_offset < wanted.end_offset:  # truncated where this reader was
                 check_present(wanted, log)
-    if held:
-        yield from joined(held)
+    except (UnknownTopicOrPartition, FileNotFoundError):
+        moved = None if is_directory(wanted.path) else moved_to(wanted.path, log_dirs)
+        if moved is None:
+            raise
+        yield from _headers_of(replace(wanted, path=moved), start, fields, log_dirs)
 
 
 def _shaped(headers: pa.RecordBatch, where: Mapping[str, Any], schema: pa.Schema) -> pa.RecordBatch:
@@ -193,64 +214,60 @@ _COMMITTED: Getters = {
 }
 
 
-def partitions(logs: Iterable[Log], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield one row per log."""
-    yield _rows(logs, _PARTITION, schema)
+def partitions(log: Log, schema: pa.Schema) -> pa.RecordBatch:
+    """Return the row of a log."""
+    return _rows([log], _PARTITION, schema)
 
 
-def segments(logs: Iterable[Log], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield one row per segment, without those that were deleted since the log was opened."""
+def segments(log: Log, schema: pa.Schema) -> pa.RecordBatch:
+    """Return one row per segment, without those that were deleted since the log was opened."""
     getters = {name: _SEGMENT[name] for name in schema.names}
-    for log in logs:
-        first_dirty = _first_dirty(log) if "isClean" in schema.names else None
-        found, rows = list(log.segments), []
-        for each in found:
-            row = SegmentOf(log, each, each is found[-1], first_dirty)
-            try:
-                rows.append({name: getter(row) for name, getter in getters.items()})
-            except FileNotFoundError:
-                if exists(each.path):
-                    raise
-        yield _rows(rows, {name: itemgetter(name) for name in schema.names}, schema)
+    first_dirty = _first_dirty(log) if "isClean" in schema.names else None
+    found, rows = list(log.segments), []
+    for each in found:
+        row = SegmentOf(log, each, each is found[-1], first_dirty)
+        try:
+            rows.append({name: getter(row) for name, getter in getters.items()})
+        except FileNotFoundError:
+            if exists(each.path) or not is_directory(log.path):
+                raise
+    return _rows(rows, {name: itemgetter(name) for name in schema.names}, schema)
 
 
-def producers(logs: Iterable[Log], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield one row per live producer of a log."""
-    for log in logs:
-        yield _rows((ProducerOf(log, *entry) for entry in log.producers.items()), _PRODUCER, schema)
+def producers(log: Log, schema: pa.Schema) -> pa.RecordBatch:
+    """Return one row per live producer of a log."""
+    return _rows((ProducerOf(log, *entry) for entry in log.producers.items()), _PRODUCER, schema)
 
 
-def transactions(logs: Iterable[Log], schema: pa.Schema) -> Iterator[pa.RecordBatch]:
-    """Yield one row per aborted transaction that the log still has, and per open one."""
-    for log in logs:
-        aborted = [TransactionOf(log, *entry) for entry in log.aborted_transactions()]
-        still_open = [
-            TransactionOf(log, number, state.current_txn_first_offset, state.last_offset, None, state)
-            for number, state in log.producers.items()
-            if state.current_txn_first_offset is not None
-        ]
-        yield _rows(aborted + still_open, _TRANSACTION, schema)
+def transactions(log: Log, schema: pa.Schema) -> pa.RecordBatch:
+    """Return one row per aborted transaction that the log still has, and per open one."""
+    aborted = [TransactionOf(log, *entry) for entry in log.aborted_transactions()]
+    still_open = [
+        TransactionOf(log, number, state.current_txn_first_offset, state.last_offset, None, state)
+        for number, state in log.producers.items()
+        if state.current_txn_first_offset is not None
+    ]
+    return _rows(aborted + still_open, _TRANSACTION, schema)
 
 
 def consumer_offsets(
-    logs: Iterable[Log],
+    log: Log,
     wanted: Callable[[str, int], bool],
     high_watermark: Callable[[str, int], int | None],
     schema: pa.Schema,
-) -> Iterator[pa.RecordBatch]:
-    """Yield one row per offset committed in partitions of __consumer_offsets, for the topic-partitions wanted.
+) -> pa.RecordBatch:
+    """Return one row per offset committed in a partition of __consumer_offsets, for the topic-partitions wanted.
 
     high_watermark: of a topic-partition. It is called only for columns that need it.
     """
     from klog.spark.committed import committed  # no other view decodes records
 
-    for log in logs:
-        rows = [
-            CommittedOf(key, value, partial(high_watermark, key.topic, key.partition))
-            for key, value in committed(log).items()
-            if wanted(key.topic, key.partition)
-        ]
-        yield _rows(rows, _COMMITTED, schema)
+    rows = [
+        CommittedOf(key, value, partial(high_watermark, key.topic, key.partition))
+        for key, value in committed(log).items()
+        if wanted(key.topic, key.partition)
+    ]
+    return _rows(rows, _COMMITTED, schema)
 
 
 def _first_dirty(log: Log) -> int | None:

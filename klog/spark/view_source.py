@@ -6,18 +6,19 @@ What only planning needs is imported there: each new worker of Spark imports thi
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack
-from functools import cache
+from contextlib import ExitStack, suppress
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any
 
 import klog
+from klog.disk import is_directory
 from klog.errors import UnknownTopicOrPartition
 from klog.spark import view_rows, views
 from klog.spark.api import DataSourceReader, InputPartition
 from klog.spark.bounds import TopicPartition
-from klog.spark.opening import Logs
+from klog.spark.opening import Logs, moved_to
 from klog.spark.options import Options
-from klog.spark.rows import arrow_schema
+from klog.spark.rows import arrow_schema, joined
 from klog.values import replace
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 BATCHES_TARGET_BYTES = 4 << 30
 LOGS_PER_TASK = 200
 
-_OF_LOGS: dict[str, Callable[[Sequence[Log], pa.Schema], Iterator[pa.RecordBatch]]] = {
+_OF_LOG: dict[str, Callable[[Log, pa.Schema], pa.RecordBatch]] = {
     "partitions": view_rows.partitions,
     "segments": view_rows.segments,
     "producers": view_rows.producers,
@@ -66,15 +67,28 @@ class ViewReader(DataSourceReader):  # type: ignore[misc]
         work: Any = partition.value or ()
         schema = arrow_schema(self._schema)
         if self._view == "batches":
-            yield from view_rows.batches(work, schema)
+            yield from view_rows.batches(work, schema, self._options.paths)
             return
         with ExitStack() as stack:
-            logs = [stack.enter_context(klog.Log.open(path, read_only=True)) for path in work]
-            if self._view == "consumerOffsets":
+            rows_of: Callable[..., pa.RecordBatch] | None = _OF_LOG.get(self._view)
+            if rows_of is None:
                 high_watermark = _high_watermarks(self._options.paths, stack)
-                yield from view_rows.consumer_offsets(logs, self._wants, high_watermark, schema)
-            else:
-                yield from _OF_LOGS[self._view](logs, schema)
+                rows_of = partial(view_rows.consumer_offsets, wanted=self._wants, high_watermark=high_watermark)
+            found = [self._of_log(path, partial(rows_of, schema=schema)) for path in work]
+            there = [batch for batch in found if batch is not None]
+            if there:
+                yield from joined(there)
+
+    def _of_log(self, path: str, rows_of: Callable[[Log], pa.RecordBatch]) -> pa.RecordBatch | None:
+        """The rows of a partition, which may have moved since the query was planned; None if it was deleted."""
+        try:
+            with klog.Log.open(path, read_only=True) as log:
+                return rows_of(log)
+        except (UnknownTopicOrPartition, FileNotFoundError):
+            if is_directory(path):
+                raise
+            moved = moved_to(path, self._options.paths)
+            return None if moved is None else self._of_log(moved, rows_of)
 
     def _wants(self, topic: str, partition: int) -> bool:
         """Does the subscription contain a partition to which an offset is committed? It need not be in the paths."""
@@ -107,6 +121,8 @@ def _high_watermarks(paths: Sequence[str], stack: ExitStack) -> Callable[[str, i
     @cache  # one for all rows of a partition
     def high_watermark(topic: str, partition: int) -> int | None:
         pair = TopicPartition(topic, partition)
-        return int(logs()[pair].high_watermark) if pair in logs() else None
+        with suppress(UnknownTopicOrPartition):  # deleted since it was listed
+            return int(logs()[pair].high_watermark) if pair in logs() else None
+        return None
 
     return high_watermark

@@ -22,9 +22,9 @@ from pyspark.sql.types import StructType
 
 import klog
 from klog.clock import ManualClock
-from klog.errors import CorruptLog, OffsetOutOfRange, UnknownTopicOrPartition
+from klog.errors import CorruptLog, InconsistentTopicId, OffsetOutOfRange, UnknownTopicOrPartition
 from klog.record import encode
-from klog.spark import stream
+from klog.spark import stream, survey
 from klog.spark.limits import next_offsets
 from klog.spark.read import DataLoss
 from klog.spark.rows import full_schema
@@ -677,7 +677,7 @@ class TestLosses:
             for _ in range(20):
                 logs.log("small").append([(b"k", b"v" * 50)] * 10)
         made = reader(data, subscribe="small,empty", failOnDataLoss=fail, maxBytesPerTrigger="9000")
-        start, see = begin(made), stream.see
+        start, see = begin(made), survey.see
 
         def then_delete(*of: Any) -> Any:
             found = see(*of)
@@ -685,7 +685,7 @@ class TestLosses:
             return found
 
         with monkeypatch.context() as patch:
-            patch.setattr(stream, "see", then_delete)
+            patch.setattr(survey, "see", then_delete)
             end = made.latestOffset(start, made.getDefaultReadLimit())
         if fail == "false":
             assert rows(made, start, end) == []
@@ -715,6 +715,47 @@ class TestLosses:
             reader(copies[1]).partitions(START, END)
         made = reader(copies[2], failOnDataLoss="false", subscribe="t,empty")
         assert made.latestOffset(END, ReadAllAvailable()) == {"empty": {"0": 0}}
+
+    @pytest.mark.parametrize("query", ["stream", "batch"])
+    @pytest.mark.parametrize("named", [False, True])
+    @pytest.mark.parametrize(("owner", "call"), [(klog.LogManager, "topics"), (survey, "see")], ids=["list", "open"])
+    def test_a_topic_that_is_deleted_while_a_query_begins(
+        self, data: Path, monkeypatch: pytest.MonkeyPatch, owner: Any, call: str, named: bool, query: str
+    ) -> None:
+        """A query that does not name it begins with what is left."""
+        with klog.open(data) as logs:
+            logs.create_topic("gone", config={"segment.bytes": 1024})
+        fill(data, gone=[100])
+        before = getattr(owner, call)
+
+        def then_delete(*of: Any) -> Any:
+            found = before(*of)
+            shutil.rmtree(data / "gone-0", ignore_errors=True)
+            return found
+
+        monkeypatch.setattr(owner, call, then_delete)
+        given = {"path": str(data), "startingTimestamp": "1"}  # a search by time reads the logs
+        source = KlogSource({**given, **({"subscribe": "t,gone"} if named else {"subscribePattern": "t$|gone"})})
+
+        def topics() -> set[str]:
+            if query == "stream":
+                return set(source.streamReader(full_schema()).initialOffset())
+            return {each.topic for part in source.reader(full_schema()).partitions() for each in part.value}
+
+        if named:
+            with pytest.raises(UnknownTopicOrPartition, match="no topic gone here"):
+                topics()
+        else:
+            assert topics() == {"t"}
+
+    def test_two_ids_of_one_topic_are_an_error(self, data: Path) -> None:
+        """A directory that is left of a deleted topic would make each batch begin anew."""
+        shutil.copy(data / "empty-0" / "partition.metadata", data / "t-1")
+        (data / "klog-topics.json").unlink()  # a broker's directory has none
+        made = reader(data, subscribe="t", failOnDataLoss="false")
+        for call in (made.initialOffset, lambda: made.latestOffset({"t": END["t"]}, ReadAllAvailable())):
+            with pytest.raises(InconsistentTopicId, match=r"t-1 has the topic id .* another partition of 't' has "):
+                call()
 
     def test_a_loss_between_planning_and_the_batch(self, data: Path) -> None:
         """The end of a batch that Spark has already stored no longer exists."""

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 import klog
 from klog.clock import ManualClock
 from klog.disk import RealFiles
-from klog.errors import AlreadyLocked, BadValue, CorruptData, NewerFormat, UnknownTopicOrPartition
+from klog.errors import AlreadyLocked, BadValue, CorruptData, InconsistentTopicId, NewerFormat, UnknownTopicOrPartition
 from klog.record import encode
 from klog.spark.bounds import DataLoss
 from klog.spark.table_files import Bucket, Keyed, Piece, Place, hashes, write_piece
@@ -494,6 +494,15 @@ def test_a_loss_of_data_is_an_error_unless_allowed(
     append(data, 700, 20, partition=1)
     materialize(data, target)
     assert len(stored(target)) == len(old) + len(new) + 20
+
+
+def test_two_ids_of_one_topic_are_an_error(data: Path, tmp_path: Path) -> None:
+    with klog.open(data) as logs:
+        logs.create_topic("other")
+    shutil.copy(data / "other-0" / "partition.metadata", data / "t-1")
+    (data / "klog-topics.json").unlink()  # a broker's directory has none
+    with pytest.raises(InconsistentTopicId, match=r"t-1 has the topic id .* another partition of 't' has "):
+        materialize(data, tmp_path / "out", failOnDataLoss="false")
 
 
 def test_the_latest_record_of_a_key_is_that_of_the_later_leader(data: Path, tmp_path: Path) -> None:

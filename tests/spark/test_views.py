@@ -19,7 +19,9 @@ import klog
 from klog.clock import ManualClock
 from klog.errors import CorruptData, CorruptLog, UnknownTopicOrPartition
 from klog.spark import view_rows, views
+from klog.spark.bounds import TopicPartition
 from klog.spark.committed import OffsetCommit, OffsetKey, committed
+from klog.spark.group_offsets import commit_key, commit_value
 from klog.spark.read import DataLoss
 from klog.spark.rows import PLAIN
 from klog.spark.source import KlogSource
@@ -418,3 +420,78 @@ def test_times_that_spark_cannot_hold_are_null(tmp_path: Path, view: str, column
         logs.create_topic("t", config={"message.timestamp.after.max.ms": 2**63 - 1})
         logs.log("t", 0).append([klog.Record(key=None, value=b"", timestamp=2**62)])
     assert read(tmp_path, view, (column,)) == [{column: None}]
+
+
+MOVED = ("batches", "segments", "partitions", "producers", "transactions", "consumerOffsets")
+
+
+def planned_then(path: list[Path], view: str, then: Callable[[], None]) -> list[dict[str, Any]]:
+    """Return the rows of a view, without those columns that tell the directory; `then` is called after its planning."""
+    places = json.dumps([str(each) for each in path])
+    full = views.full_schema(view)
+    names = [name for name in full.names if name not in ("path", "modified")]
+    reader = KlogSource({"paths": places, "view": view}).reader(StructType([full[name] for name in names]))
+    planned = reader.partitions()
+    then()
+    rows = [row for part in planned for batch in reader.read(part) for row in batch.to_pylist()]
+    return sorted(rows, key=str)
+
+
+@pytest.fixture
+def two_homes(tmp_path: Path) -> list[Path]:
+    homes = [tmp_path / "a", tmp_path / "b"]
+    with klog.open(homes, create=True) as logs:
+        for topic in ("t", "__consumer_offsets"):
+            logs.create_topic(topic, directory=homes[0])
+        logs.log("t").append_batches(transactional(1, 0, 0))
+        key, value = commit_key("g", TopicPartition("t", 0)), commit_value(1, NOW)
+        logs.log("__consumer_offsets").append([(key, value, NOW)])
+    return homes
+
+
+@pytest.mark.parametrize("view", MOVED)
+def test_a_partition_that_moves_after_the_planning_has_its_rows(two_homes: list[Path], view: str) -> None:
+    def move() -> None:
+        for name in ("t-0", "__consumer_offsets-0"):  # LogManager.move also rolls the segment
+            (two_homes[0] / name).rename(two_homes[1] / name)
+
+    before = planned_then(two_homes, view, lambda: None)
+    assert len(before) > 0
+    assert planned_then(two_homes, view, move) == before
+
+
+@pytest.mark.parametrize("view", MOVED[1:])
+def test_a_partition_that_is_deleted_after_the_planning_has_no_row(two_homes: list[Path], view: str) -> None:
+    def delete() -> None:
+        with klog.open(two_homes) as logs:
+            logs.delete_topic("__consumer_offsets" if view == "consumerOffsets" else "t")
+
+    rows = planned_then(two_homes, view, delete)
+    assert {row["topic"] for row in rows} <= {"__consumer_offsets"}
+
+
+@pytest.mark.parametrize("view", MOVED)
+def test_a_log_directory_that_a_task_of_a_view_does_not_see_is_an_error(two_homes: list[Path], view: str) -> None:
+    with pytest.raises(FileNotFoundError, match="log directory does not exist on .*all executors must have access"):
+        planned_then(two_homes, view, lambda: shutil.rmtree(two_homes[0]))
+
+
+def test_a_partition_that_moves_while_its_batches_are_read(
+    two_homes: list[Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(view_rows, "ROWS_MIN", 1)
+    with klog.open(two_homes) as logs:
+        log = logs.log("t")
+        for _ in range(9):
+            log.append([(b"k", b"v")] * 3)
+            log.roll()
+        source = KlogSource(
+            {"paths": json.dumps([str(each) for each in two_homes]), "view": "batches", "subscribe": "t"}
+        )
+        reader = source.reader(StructType([views.full_schema("batches")["baseOffset"]]))
+        (planned,) = reader.partitions()
+        running = reader.read(planned)
+        found = next(running).to_pylist()
+        logs.move("t", 0, two_homes[1])
+        found += [row for batch in running for row in batch.to_pylist()]
+    assert [row["baseOffset"] for row in found] == [0, *range(1, 28, 3)]
