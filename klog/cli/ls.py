@@ -31,7 +31,7 @@ def command(ctx: click.Context, directories: tuple[str, ...], as_json: bool) -> 
     klog ls disk1/data disk2/data
     klog ls data --json | jq '.topics[].topic'
     """
-    from klog.inspect import NO_SEGMENT, ls
+    from klog.inspect import ls
 
     found = [ls(directory) for directory in directories]
     problems = [
@@ -47,7 +47,7 @@ def command(ctx: click.Context, directories: tuple[str, ...], as_json: bool) -> 
         _print(found)
     for path, problem in problems:
         click.echo(f"klog: {printable(f'{path}: {problem}')}", err=True)
-    if any(problem != NO_SEGMENT for _, problem in problems):
+    if problems:
         sys.stdout.flush()
         ctx.exit(FAILURE)
 

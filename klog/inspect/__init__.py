@@ -18,13 +18,12 @@ from klog.inspect.cached import page_cache
 from klog.inspect.compare import diff
 from klog.inspect.dump import DumpedFile, dump
 from klog.inspect.groups import groups
-from klog.inspect.listing import NO_SEGMENT, ls
+from klog.inspect.listing import ls
 from klog.inspect.open_transactions import transactions
 from klog.inspect.verify import verify
 from klog.report import Problem, Report
 
 __all__ = [
-    "NO_SEGMENT",
     "DumpedFile",
     "Problem",
     "Report",

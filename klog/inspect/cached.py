@@ -15,7 +15,7 @@ from klog import arguments, values
 from klog.disk import Files, RealFiles, check_directory, is_directory, proc
 from klog.disk.residency import Residency, total
 from klog.errors import UnknownTopicOrPartition
-from klog.inspect.files import check_log_dir, is_partition_directory, partition_name
+from klog.inspect.files import check_log_dir, is_partition_directory, names_in, partition_name
 from klog.log.options import check_tools
 from klog.log.read.page_cache import LogPageCache, listed, measure
 from klog.progress import Event, Progress
@@ -109,7 +109,7 @@ def _partitions(where: str, topic: str | None) -> Iterator[tuple[tuple[str, int]
         if topic in (None, key[0]):
             yield key, where
         return
-    for name in os.listdir(where):
+    for name in names_in(where):
         whole = os.path.join(where, name)
         key_or_none = partition_name(name)
         if key_or_none is not None and topic in (None, key_or_none[0]) and is_directory(whole, follow_symlinks=False):

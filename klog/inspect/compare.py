@@ -23,7 +23,7 @@ from klog.disk import check_directory
 from klog.errors import CorruptBatch, CorruptData
 from klog.inspect.batches import Found, scan
 from klog.inspect.files import ReadOnlyFile, is_partition_directory, read_small
-from klog.inspect.listing import NO_SEGMENT, ls
+from klog.inspect.listing import ls
 from klog.inspect.partition_files import bases, damage_of, items, segment_path
 from klog.inspect.texts import parse_epochs
 from klog.log.directory import gaps
@@ -113,7 +113,7 @@ def _side(entry: Entry | None) -> Entry | None:
     if entry is None:
         return None
     path = os.path.join(entry["path"], "leader-epoch-checkpoint")
-    problems = [entry["problem"]] if entry["log_end_offset"] is None and entry["problem"] != NO_SEGMENT else []
+    problems = [entry["problem"]] if entry["log_end_offset"] is None else []
     epochs = []
     try:
         epochs = [list(each) for each in parse_epochs(read_small(path), path)]

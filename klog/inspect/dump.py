@@ -33,7 +33,16 @@ from klog.disk import exists, is_directory
 from klog.errors import CorruptBatch, CorruptData
 from klog.inspect.batches import Broken, Found, Legacy, scan
 from klog.inspect.entries import IndexFile, parse_offset_index, parse_snapshot, parse_time_index, parse_txn_index
-from klog.inspect.files import FileName, ReadOnlyFile, classify, moved_name, partition_name, read_small, topic_of
+from klog.inspect.files import (
+    FileName,
+    ReadOnlyFile,
+    classify,
+    moved_name,
+    names_in,
+    partition_name,
+    read_small,
+    topic_of,
+)
 from klog.inspect.record_fields import TIMESTAMP_TYPES, record_fields
 from klog.inspect.remote import RemoteFiles, is_url
 from klog.inspect.texts import (
@@ -90,7 +99,7 @@ def _of_path(where: str, records: bool, raw: bool) -> Iterator[DumpedFile]:
         yield _file(where, records, raw)
         return
     directories = []
-    for name in sorted(os.listdir(where)):
+    for name in names_in(where):
         whole = os.path.join(where, name)
         if is_directory(whole, follow_symlinks=False):
             if partition_name(name) or moved_name(name):
@@ -98,7 +107,7 @@ def _of_path(where: str, records: bool, raw: bool) -> Iterator[DumpedFile]:
         elif classify(name).kind != "unknown":
             yield _file(whole, records, raw)
     for directory in directories:
-        for name in sorted(os.listdir(directory)):
+        for name in names_in(directory):
             if classify(name).kind != "unknown":
                 yield _file(os.path.join(directory, name), records, raw)
 

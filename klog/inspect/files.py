@@ -149,10 +149,16 @@ def topic_of(path: str) -> str | None:
     return moved[1] if moved else None if parsed is None else parsed[0]
 
 
+def names_in(path: str) -> list[str]:
+    """Return the names in a directory, in order. Raises OSError with the next step."""
+    with naming_the_next_step(path, reading=True):
+        return sorted(os.listdir(path))
+
+
 def is_partition_directory(path: str) -> bool:
     """Return whether a directory is that of a partition: by its files, else by its name. A directory with files of a
     log.dir is not one, because a log.dir may be named data-1."""
-    entries = os.listdir(path)
+    entries = names_in(path)
     if any(classify(entry).base_offset is not None for entry in entries):
         return True
     name = os.path.basename(os.path.abspath(path))
@@ -162,7 +168,7 @@ def is_partition_directory(path: str) -> bool:
 def check_log_dir(path: str) -> None:
     """Raise FileNotFoundError if a directory is empty, or neither a log.dir nor that of a partition: a wrong path, or a
     disk that is not mounted. A log.dir without topics passes, because klog or a broker has files of its own there."""
-    entries = os.listdir(path)
+    entries = names_in(path)
     if not entries or not (_is_log_dir(entries) or is_partition_directory(path)):
         text = "no partitions here; expected directories named <topic>-<n>: is this the log.dir, and mounted?"
         raise FileNotFoundError(errno.ENOENT, text, path)
@@ -185,18 +191,18 @@ class ReadOnlyFile:
     def __init__(self, path: str, *, scan: bool = False) -> None:
         self.path = path
         flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
-        try:
-            self._fd = os.open(path, flags | os.O_NOATIME)
-        except PermissionError:  # O_NOATIME is only for the owner
-            self._fd = os.open(path, flags)
-        except OSError as error:
-            if error.errno == errno.ELOOP:
-                raise CorruptData("a symbolic link; a log directory holds only files", path=path) from None
-            if error.errno == errno.ENXIO:  # a socket
-                raise CorruptData(_NOT_REGULAR, path=path) from None
-            raise
-        self._file = LogFile(self._fd, path)  # closes it
         with naming_the_next_step(path, reading=True):
+            try:
+                self._fd = os.open(path, flags | os.O_NOATIME)
+            except PermissionError:  # O_NOATIME is only for the owner
+                self._fd = os.open(path, flags)
+            except OSError as error:
+                if error.errno == errno.ELOOP:
+                    raise CorruptData("a symbolic link; a log directory holds only files", path=path) from None
+                if error.errno == errno.ENXIO:  # a socket
+                    raise CorruptData(_NOT_REGULAR, path=path) from None
+                raise
+            self._file = LogFile(self._fd, path)  # closes it
             info = os.fstat(self._fd)
         if not stat.S_ISREG(info.st_mode):
             self._file.close()

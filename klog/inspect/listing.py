@@ -20,6 +20,7 @@ from klog.inspect.files import (
     classify,
     is_partition_directory,
     moved_name,
+    names_in,
     partition_name,
     read_small,
 )
@@ -27,7 +28,6 @@ from klog.inspect.texts import parse_checkpoint, parse_partition_metadata
 from klog.log.staged.layout import holds_only_staging
 
 Entry = dict[str, Any]
-NO_SEGMENT = "no segment"  # nothing was ever written to the partition: listed as a problem, although no file is damaged
 
 
 def ls(path: str | os.PathLike[str]) -> Entry:
@@ -42,7 +42,7 @@ def ls(path: str | os.PathLike[str]) -> Entry:
     is a log.dir.
     """
     where = check_directory(arguments.path("path", path))
-    names = sorted(os.listdir(where))
+    names = names_in(where)
     check_log_dir(where)
     if is_partition_directory(where):
         parent = os.path.dirname(os.path.abspath(where))
@@ -90,10 +90,11 @@ def _result(path: str, clean: bool, partitions: list[Entry], other: list[Entry])
 
 
 class _Points:
-    """Log starts and high watermarks from the checkpoints of a log.dir; an unreadable file counts as empty."""
+    """Offsets from the checkpoints of a log.dir; an unreadable file counts as empty."""
 
     def __init__(self, path: str) -> None:
         self.log_start = self._read(path, "log-start-offset-checkpoint")
+        self.recovery = self._read(path, "recovery-point-offset-checkpoint")
         self.high_watermark = self._read(path, "replication-offset-checkpoint")
 
     def _read(self, path: str, name: str) -> dict[tuple[str, int], int]:
@@ -126,7 +127,7 @@ def _partition(path: str, points: _Points) -> Entry:
     }
     try:
         with naming_the_next_step(path, reading=True):
-            _read_files(result, path, points.log_start.get(key, 0))
+            _read_files(result, path, points.log_start.get(key, 0), points.recovery.get(key, 0))
     except CorruptData as error:
         result["problem"] = str(error)
     except OSError as error:
@@ -134,7 +135,7 @@ def _partition(path: str, points: _Points) -> Entry:
     return result
 
 
-def _read_files(result: Entry, path: str, log_start: int) -> None:
+def _read_files(result: Entry, path: str, log_start: int, recovery_point: int) -> None:
     """Fill in what the files of a partition contain."""
     bases = []
     with os.scandir(path) as entries:
@@ -159,8 +160,11 @@ def _read_files(result: Entry, path: str, log_start: int) -> None:
                 result["size"] += length
     bases.sort()
     result["segments"] = len(bases)
-    if not bases:
-        result["problem"] = NO_SEGMENT
+    if not bases:  # the first open for writing begins one, at the log start
+        if recovery_point > log_start:
+            result["problem"] = f"no segment, but records below offset {recovery_point} were flushed: they are missing"
+        else:
+            result["log_start_offset"] = result["log_end_offset"] = log_start
         return
     end, latest, result["problem"] = _last_segment(path, bases[-1])
     result["log_start_offset"] = min(max(log_start, bases[0]), end)

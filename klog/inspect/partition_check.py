@@ -27,7 +27,7 @@ from klog.inspect.entries import (
     parse_time_index,
     parse_txn_index,
 )
-from klog.inspect.files import FileName, ReadOnlyFile, classify, read_small
+from klog.inspect.files import FileName, ReadOnlyFile, classify, names_in, read_small
 from klog.inspect.index_checks import OffsetIndexCheck, TimeIndexCheck, check_shape
 from klog.inspect.replay import Abort, EpochCheck, ProducerReplay, check_txn_index
 from klog.inspect.texts import parse_epochs, parse_gaps, parse_partition_metadata
@@ -80,9 +80,9 @@ class PartitionCheck:
         self._snapshots: list[tuple[int, str, list[ProducerEntry]]] = []
         self._replay = ProducerReplay([], 0)
 
-    def run(self) -> int | None:
-        """Check everything. Returns the log end offset, None for a directory without a segment."""
-        names = sorted(os.listdir(self._path))
+    def run(self) -> None:
+        """Check everything."""
+        names = names_in(self._path)
         self._leftovers(names)
         live = {name: classify(name) for name in names}
         bases = [
@@ -115,12 +115,11 @@ class PartitionCheck:
                 self._lost = True
                 self._replay.gap()
                 self._report.add_error(error, self._file(logs[base]))
-        end = self._expected
         self._check_gaps()
         self._check_later()
+        end = self._expected if logs else self._log_start  # without a segment an open begins the log there
         if end is not None:
             self._ends(end, epochs)
-        return end
 
     def _file(self, name: str) -> str:
         return os.path.join(self._path, name)

@@ -22,6 +22,7 @@ from klog.inspect.files import (
     classify,
     is_partition_directory,
     moved_name,
+    names_in,
     partition_name,
     read_small,
 )
@@ -62,7 +63,7 @@ def partitions(paths: Iterable[str]) -> list[Located]:
             name = partition_name(os.path.basename(os.path.abspath(path)))
             found.append(Located(*(name or (os.path.basename(os.path.abspath(path)), 0)), path))
             continue
-        for name_here in os.listdir(path):
+        for name_here in names_in(path):
             whole = os.path.join(path, name_here)
             name = partition_name(name_here)
             if name is None or moved_name(name_here) or not is_directory(whole, follow_symlinks=False):
@@ -90,7 +91,7 @@ def bases(path: str) -> list[int]:
 
 
 def _offsets(path: str, kind: str) -> list[int]:
-    names = (name for name in os.listdir(path) if name.endswith(SUFFIXES[kind]))
+    names = (name for name in names_in(path) if name.endswith(SUFFIXES[kind]))
     found = (what for what in map(classify, names) if what.kind == kind and what.leftover is None)
     return sorted(what.base_offset for what in found if what.base_offset is not None)
 

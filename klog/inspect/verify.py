@@ -47,6 +47,7 @@ from klog.inspect.files import (
     classify,
     is_partition_directory,
     moved_name,
+    names_in,
     partition_name,
     read_small,
 )
@@ -92,13 +93,13 @@ def verify_root(where: str) -> RootCheck:
     """Check the files of a log.dir outside its partitions, and return the partitions that remain to be checked. In a
     partition directory nothing is checked yet. Raises OSError."""
     report = Report(where)
-    names = os.listdir(check_directory(where))  # its errors are the caller's mistake, not a problem of the directory
+    names = names_in(check_directory(where))  # its errors are the caller's mistake, not a problem of the directory
     check_log_dir(where)
     if is_partition_directory(where):
         return RootCheck(report, _facts_beside(where), [where])
     root = _Root(report, where)
     found = []
-    for name in sorted(names):
+    for name in names:
         whole = os.path.join(where, name)
         if not is_directory(whole, follow_symlinks=False):
             with contextlib.suppress(FileNotFoundError):  # removed meanwhile: a lock is, when it is released
@@ -193,11 +194,10 @@ def _partitions(report: Report, root: _Root, paths: list[str], progress: Progres
 
 def _log_bytes(path: str) -> int:
     size = 0
-    with os.scandir(path) as entries:
-        for entry in entries:
-            if entry.name.endswith(".log"):
-                with contextlib.suppress(FileNotFoundError):  # removed meanwhile, by retention
-                    size += entry.stat(follow_symlinks=False).st_size
+    for name in names_in(path):
+        if name.endswith(".log"):
+            with contextlib.suppress(FileNotFoundError):  # removed meanwhile, by retention
+                size += os.lstat(os.path.join(path, name)).st_size
     return size
 
 
@@ -206,7 +206,7 @@ class _Root:
 
     def __init__(self, report: Report, path: str) -> None:
         self._report, self._path = report, path
-        names = set(os.listdir(path))
+        names = set(names_in(path))
         self.known = bool(names & {"meta.properties", "klog-topics.json", *ROOT_CHECKPOINTS})
         self.clean = ".kafka_cleanshutdown" in names
         self._points: dict[str, Positions | None] = {}

@@ -192,3 +192,25 @@ def test_ls_matches_the_manifest(case: str, tmp_path: Path) -> None:
         latest = partition.largest_timestamp
         assert entry["max_timestamp"] == (latest if latest >= 0 else None)
     assert found == {}
+
+
+def test_a_partition_that_was_never_written_is_an_empty_log(tmp_path: Path) -> None:
+    with klog.open(tmp_path, create=True) as logs:
+        logs.create_topic("t")
+    assert [path.name for path in (tmp_path / "t-0").iterdir()] == ["partition.metadata"]
+    for where in (tmp_path, tmp_path / "t-0"):
+        (entry,) = ls(where)["topics"][0]["partitions"]
+        assert (entry["log_start_offset"], entry["log_end_offset"], entry["segments"]) == (0, 0, 0)
+        assert entry["problem"] is None
+
+
+def test_a_partition_that_has_lost_every_segment_has_a_problem(tmp_path: Path) -> None:
+    with klog.open(tmp_path, create=True) as logs:
+        logs.create_topic("t")
+        logs.append("t", [(b"k", b"v")])
+    for path in (tmp_path / "t-0").glob("0*"):
+        path.unlink()
+    for where in (tmp_path, tmp_path / "t-0"):
+        (entry,) = ls(where)["topics"][0]["partitions"]
+        assert entry["log_end_offset"] is None
+        assert entry["problem"] == "no segment, but records below offset 1 were flushed: they are missing"

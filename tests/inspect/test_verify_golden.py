@@ -18,7 +18,6 @@ KEPT_BY_KAFKA = {"internal": 40, "trimmed": 11}
 # Damage that no other file of the partition directory contradicts: see the docstring of verify.
 NOT_VISIBLE = {
     "active-segment-missing-unclean": "no snapshot at the log end: nothing shows that there was more",
-    "all-segments-missing": "an empty directory may be a new partition",
     "cut-boundary-unclean": "a whole batch is missing at the end, and neither snapshot nor time entry lies above",
     "first-segment-missing": "retention deletes it too",
     "foreign-file": "Kafka ignores unknown names",

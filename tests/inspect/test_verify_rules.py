@@ -137,6 +137,14 @@ def test_checkpoints_beyond_the_log(data: Path) -> None:
     assert _kinds(data) == ["checkpoint"]
 
 
+def test_a_log_that_has_lost_every_segment(data: Path) -> None:
+    for path in (data / "t-0").iterdir():
+        if path.name[0].isdigit():
+            path.unlink()
+    assert "t-0 at 400, but its log ends at 0" in _messages(data)
+    assert "checkpoint" in _kinds(data)
+
+
 def test_an_untrimmed_index_is_a_problem_only_after_a_clean_stop(data: Path) -> None:
     path = sorted((data / "t-0").glob("*.index"))[-1]
     with path.open("ab") as file:

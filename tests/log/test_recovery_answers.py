@@ -172,6 +172,20 @@ def test_lost_last_segments_below_the_recovery_point_are_reported(
     assert (expected in caplog.text) == reported
 
 
+@pytest.mark.parametrize("policy", ["strict", "kafka"])
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_log_that_has_lost_every_segment(written: Path, clean: bool, policy: Policy) -> None:
+    for file in written.glob("0*"):
+        file.unlink()
+    expected = f"{written} ends at position 0, offset 0, below the recovery point {COUNT}"
+    for read_only in (True, False):
+        with klog.Log.open(
+            written, config=CONFIG, read_only=read_only, recovery=policy, clean_shutdown=clean, recovery_point=COUNT
+        ) as log:
+            assert log.log_end_offset == 0 and log.recovery.offsets_missing == COUNT
+            assert expected in log.recovery.reason
+
+
 # ---- caches ----------------------------------------------------------------------------------------------------------
 
 CACHES = (".index", ".timeindex", ".snapshot", "leader-epoch-checkpoint")

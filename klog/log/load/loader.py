@@ -270,19 +270,18 @@ def _load_read_only(inputs: Inputs) -> Loaded:
     segments = _list_segments(inputs, listing, found, writable=False)
     epochs = LeaderEpochCache(inputs.directory, inputs.files)
     epochs.load()
-    last_at, missing = -1, 0
-    if segments:
-        last_at = _learn_end(inputs, segments[-1], found)
-        missing = max(0, inputs.recovery_point - segments[-1].next_offset)
-        if missing and not found.details:
-            found.details.append(_missing_text(inputs, segments, segments[-1].next_offset))
+    last_at = _learn_end(inputs, segments[-1], found) if segments else -1
+    log_end = segments[-1].next_offset if segments else inputs.log_start_offset
+    missing = max(0, inputs.recovery_point - log_end)
+    if missing and not found.details:
+        found.details.append(_missing_text(inputs, segments, log_end))
     log_start = max(inputs.log_start_offset, segments[0].base_offset) if segments else inputs.log_start_offset
     if segments:  # the leader keeps an epoch whose records a crash or a truncation inside a gap has left out
         epochs.truncate_from_end(segments[-1].next_offset + 1)
     if epochs.problem is not None or (not epochs.entries and any(segment.size for segment in segments)):
         learn_epochs(epochs, segments)
     elif segments:
-        mend_epochs(epochs, segments, segments[-1].next_offset)
+        mend_epochs(epochs, segments, log_end)
     seconds = inputs.clock.monotonic() - started
     details = tuple(found.details)
     recovery = Recovery(inputs.clean_shutdown, seconds, 0, 0, 0, "; ".join(details), details, missing)
