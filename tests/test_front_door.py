@@ -56,8 +56,10 @@ KEYWORDS = {
     klog.verify: "path",
     klog.metrics.prometheus: "logs",
     klog.metrics.opentelemetry: "logs",
+    klog.Record: "key value timestamp headers",
 }
 DEFAULTS = {
+    klog.Record: {"timestamp": None, "headers": ()},
     klog.open: {"create": False, "read_only": False, "config": None, "recovery": "strict", "durability": "os"},
     klog.Log.open: {"recovery": "strict", "read_only": False, "durability": None, "clean_shutdown": None},
     klog.LogManager.create_topic: {"partitions": 1, "config": None, "topic_id": None},

@@ -132,7 +132,8 @@ def _rebuild_record(key, value, tuple headers not None, timestamp, *rest):
 
 
 cdef class Record:
-    """One record, as given to append and returned by reads.
+    """Record(key, value, timestamp=None, headers=())\n--\n
+    One record, as given to append and returned by reads.
 
     key and value are bytes or None. headers are (str, bytes or None) pairs in their order; keys may repeat, and bytes
     of a key that are not UTF-8 use surrogateescape. timestamp is in ms, -1 for none. A record made without a timestamp

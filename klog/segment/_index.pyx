@@ -305,9 +305,13 @@ cdef class IndexPair(Reusable):
         return True
 
     def close_entries(self):
-        """Add the closing time entry: from here on the index contains the segment's largest timestamp."""
-        self.times.reserve(min(<int64_t>self.x.time_count + 1, self.x.time_capacity) * KL_TIME_ENTRY)
-        kl_indexer_close(&self.x)
+        """Add the closing time entry: from here on the index contains the segment's largest timestamp. OSError: the disk
+        is full, and the entry is not there yet."""
+        cdef kl_indexer_t dry = self.x
+        dry.time_entries = NULL
+        if kl_indexer_close(&dry):
+            self.times.reserve(<int64_t>dry.time_count * KL_TIME_ENTRY)
+            kl_indexer_close(&self.x)
 
     def state(self):
         """Return an opaque copy of the counters, for restore()."""

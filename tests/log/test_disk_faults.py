@@ -438,3 +438,15 @@ def test_a_segment_that_cannot_be_opened_for_appends(tmp_path: Path, error: int,
         assert log.append([(b"k", b"w")]).first_offset == 1
     with contextlib.suppress(StorageOffline):
         log.close()
+
+
+def test_a_log_whose_active_segment_has_no_records_closes_on_a_full_disk(tmp_path: Path, kernel: FaultyIo) -> None:
+    """F15. There is nothing to add to its indexes."""
+    path = tmp_path / "t-0"
+    log = opened(path, files=RealFiles(kernel.table))
+    log.append([(b"k", b"v")])
+    log.roll()
+    kernel.rule("fallocate", error=errno.ENOSPC)
+    log.close()
+    with opened(path, clean_shutdown=True) as log:
+        assert values(log) == [b"v"]
