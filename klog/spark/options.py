@@ -24,7 +24,6 @@ out begins at its earliest (ends at its latest) record; times may be ISO text.
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Literal, get_args
@@ -70,10 +69,6 @@ SERVED = (
     *stream_options.STREAM_ONLY,
 )
 
-# Options of Spark's Kafka source, or of klog's own, that would change the rows. To ignore one would give wrong results,
-# so each is rejected by name.
-NOT_SERVED = ("topic",)
-
 # Options of a Kafka client, which klog does not use.
 _IGNORED_PREFIXES = ("kafka.", "fetchoffset.")
 _IGNORED_NAMES = frozenset({"groupidprefix", "kafkaconsumer.polltimeoutms"})
@@ -85,7 +80,15 @@ _VIEWS = (
 SPLIT_MIN = 64 << 10
 """A task takes about 70 ms before its first row; 128, meant as MiB, would plan a billion of them for 100 GB."""
 
-_CANONICAL = {name.lower(): name for name in (*SERVED, *NOT_SERVED)}
+# What other sources, or a write, call an option.
+_INSTEAD = {
+    "topic": "subscribe",
+    "topics": "subscribe",
+    "partition": "assign",
+    "partitions": "assign",
+    "bootstrap.servers": "kafka.bootstrap.servers",
+    "group.id": "kafka.group.id",
+}
 
 # Spark's own options, which it passes to every source.
 _SPARKS = frozenset({"queryname", "outputmode"})
@@ -214,7 +217,8 @@ def _sort_out(given: dict[str, str]) -> tuple[str, ...]:
         if key == "location":  # Spark's name for the path of a CREATE TABLE
             raise ValueError(f"klog has no catalog tables. {_VIEWS}")
         if key not in _SPARKS:
-            if key not in _IGNORED_NAMES and not key.startswith(_IGNORED_PREFIXES):
+            is_clients = key in _IGNORED_NAMES or key.startswith(_IGNORED_PREFIXES)
+            if not is_clients or values.is_misspelled(key, "kafka.isolation.level"):
                 raise ValueError(_refusal(key))
             ignored.append(key)
         del given[key]
@@ -222,14 +226,7 @@ def _sort_out(given: dict[str, str]) -> tuple[str, ...]:
 
 
 def _refusal(key: str) -> str:
-    name = _CANONICAL.get(key)
-    if name is not None:
-        return f"option '{name}' is not supported by this version of klog; leave it out. Supported: {', '.join(SERVED)}"
-    near = difflib.get_close_matches(key, _CANONICAL, n=1, cutoff=0.75)
-    hint = f" Did you mean '{_CANONICAL[near[0]]}'?" if near else ""
-    if near and _CANONICAL[near[0]] in NOT_SERVED:
-        hint += " This version does not support it."
-    return f"unknown option '{key}'.{hint} Supported: {', '.join(SERVED)}"
+    return f"unknown option '{key}'.{values.hint(key, SERVED, _INSTEAD)} Supported: {', '.join(SERVED)}"
 
 
 def _paths(given: Mapping[str, str]) -> tuple[str, ...]:

@@ -28,6 +28,15 @@ COLUMNS = ("key", "value", "headers", "topic", "partition", "timestamp")
 # Options that Spark itself passes to a sink, or that users of the Kafka connector leave in.
 _SPARKS = frozenset({"checkpointlocation", "queryname", "outputmode", "includeheaders"})
 _PARTITIONS_MAX = 10_000
+_PRODUCERS_CODEC = "kafka.compression.type"
+# What other sinks, or a read, call an option.
+_INSTEAD = {
+    "subscribe": "topic",
+    "topics": "topic",
+    "partition": "partitions",
+    "compression": "compression.type",
+    "codec": "compression.type",
+}
 
 
 @dataclass(frozen=True)
@@ -58,7 +67,7 @@ def parse(raw: Mapping[str, str]) -> SinkOptions:
     for key in sorted(given):
         if key in topic_keys:
             config[key] = given[key]
-        elif key.startswith("kafka."):
+        elif key.startswith("kafka.") and not values.is_misspelled(key, _PRODUCERS_CODEC):
             ignored.append(key)
         elif key not in own and key not in _SPARKS:
             raise ValueError(_refusal(key, topic_keys))
@@ -75,8 +84,8 @@ def parse(raw: Mapping[str, str]) -> SinkOptions:
         _partitions(given.get("partitions")),
         values.boolean(given.get("createtopics", "true"), "createTopics"),
         config,
-        _codec(config, given.get("kafka.compression.type")),
-        tuple(key for key in ignored if key != "kafka.compression.type"),
+        _codec(config, given.get(_PRODUCERS_CODEC)),
+        tuple(key for key in ignored if key != _PRODUCERS_CODEC),
     )
 
 
@@ -87,7 +96,7 @@ def _codec(config: Mapping[str, str], producers: str | None) -> str | None:
     try:
         parse_compression(codec)
     except ValueError as error:
-        raise ValueError(f"option 'kafka.compression.type' = {codec!r}: {error}") from None
+        raise ValueError(f"option '{_PRODUCERS_CODEC}' = {codec!r}: {error}") from None
     return "none" if codec == "uncompressed" else codec
 
 
@@ -164,7 +173,5 @@ def _partitions(text: str | None) -> int | None:
 
 
 def _refusal(key: str, topic_keys: set[str]) -> str:
-    near = difflib.get_close_matches(key, {*(name.lower() for name in OWN), *topic_keys}, n=1, cutoff=0.75)
-    names = {name.lower(): name for name in OWN}
-    hint = f" Did you mean '{names.get(near[0], near[0])}'?" if near else ""
-    return f"unknown option '{key}' of a write.{hint} Supported: {', '.join(OWN)}, and the properties of a topic"
+    near = values.hint(key, [*OWN, *topic_keys, _PRODUCERS_CODEC], _INSTEAD)
+    return f"unknown option '{key}' of a write.{near} Supported: {', '.join(OWN)}, and the properties of a topic"

@@ -13,10 +13,11 @@ from __future__ import annotations
 import contextlib
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, date, datetime, timedelta
 from typing import Any
 
+from klog.config.nearest import distance, nearest
 from klog.spark.bounds import Bound
 
 INT64_MAX = (1 << 63) - 1
@@ -76,6 +77,22 @@ def size(value: str, option: str, least: int = 1) -> int:
             f"option '{option}' must be at least {least} bytes, not {value!r}; is a unit such as 'm' missing?"
         )
     return number
+
+
+def hint(name: str, known: Iterable[str], instead: Mapping[str, str]) -> str:
+    """Return " Did you mean …?" for an unknown option in lower case; "" if none is near.
+
+    instead: option that is usual elsewhere → known one.
+    """
+    by_lower = {each.lower(): each for each in known}
+    longer = [each for each in by_lower if name in each] if len(name) > 3 else []
+    near = instead.get(name) or (longer[0] if len(longer) == 1 else nearest(name, by_lower))
+    return "" if near is None else f" Did you mean '{by_lower.get(near, near)}'?"
+
+
+def is_misspelled(name: str, option: str) -> bool:
+    """Is this option of a Kafka client most likely `option`, which klog must not ignore?"""
+    return 0 < distance(name, option) <= 2
 
 
 def partition(text: str) -> int | None:

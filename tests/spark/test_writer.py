@@ -227,7 +227,9 @@ def test_overwriting_an_existing_topic(tmp_path: Path, task: Any) -> None:
     ("options", "error", "why"),
     [
         ({"topik": "x"}, ValueError, "unknown option 'topik' of a write. Did you mean 'topic'"),
-        ({"subscribe": "t"}, ValueError, "unknown option 'subscribe' of a write"),
+        ({"subscribe": "t"}, ValueError, "unknown option 'subscribe' of a write. Did you mean 'topic'"),
+        ({"codec": "lz4"}, ValueError, "unknown option 'codec' of a write. Did you mean 'compression.type'"),
+        ({"kafka.compression.typ": "lz4"}, ValueError, "unknown option .* Did you mean 'kafka.compression.type'"),
         ({"topic": " "}, ValueError, "option 'topic' is empty"),
         ({"topic": "t", "partitions": "0"}, ValueError, "'partitions' = '0': a number from 1"),
         ({"topic": "t", "createTopics": "maybe"}, ValueError, "'createTopics' must be 'true' or 'false', not 'maybe'"),
