@@ -15,7 +15,6 @@ from klog.broker.late import Late
 from klog.broker.leading import APIS as LEADER_APIS
 from klog.broker.leading import Leading
 from klog.broker.metadata import Metadata
-from klog.broker.mutation_quota import STRICT, limited
 from klog.broker.protection import SLOW as SLOW_PROTECTION
 from klog.broker.protection import Protection
 from klog.broker.purgatory import Purgatory
@@ -51,6 +50,7 @@ if TYPE_CHECKING:
 _FEATURES = {"group.version": (0, 1, 1), "share.version": (0, 1, 1), "transaction.version": (0, 2, 2)}
 # A new block of producer ids, and markers in many partitions, may wait for the disk.
 _SLOW_TRANSACTIONS = frozenset((ApiKey.INIT_PRODUCER_ID, ApiKey.END_TXN, ApiKey.WRITE_TXN_MARKERS))
+_MUTATIONS = (ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS)
 _BROKER_FILE = "klog-broker.json"
 _OWN_DEFAULTS = ("num.network.threads", "socket.request.max.bytes")  # not those of klog.config
 _APPENDING = frozenset(
@@ -145,6 +145,7 @@ class Serving:
             features={name: level for name, (_, _, level) in _FEATURES.items()},
             delete_topic_enable=settings.delete_topic_enable,
             certificates=self._certificates,
+            charge=self._protection.throttle_changed,
         )
 
     def _shared_handlers(self, authentication: Any) -> dict[ApiKey, Any]:
@@ -169,10 +170,8 @@ class Serving:
             self._protection,
         ]
         handlers = _handlers(components if authentication is None else [*components, authentication])
-        for api in STRICT:
-            handlers[api] = limited(
-                handlers[api], self._protection, topics, api, lambda: self._logs.config.num_partitions
-            )
+        for api in _MUTATIONS:
+            handlers[api] = _throttled(handlers[api])
         handlers[ApiKey.TXN_OFFSET_COMMIT] = _held(check, handlers[ApiKey.TXN_OFFSET_COMMIT])
         return handlers | ApiVersions({*handlers, *LEADER_APIS}, _FEATURES, self._release).handlers()
 
@@ -282,6 +281,19 @@ def _handlers(components: Iterable[Any]) -> dict[ApiKey, Any]:
     for component in components:
         found |= component.handlers()
     return found
+
+
+def _throttled(handle: Callable[[RequestContext, Any], Message | None]) -> Any:
+    """A handler after whose response the connection is not read for the throttle time that it has."""
+
+    def handle_throttled(context: RequestContext, request: Any) -> Message | None:
+        response: Any = handle(context, request)
+        if response is not None and response.throttle_time_ms:
+            context.respond(response, throttle_ms=response.throttle_time_ms)
+            return None
+        return response  # type: ignore[no-any-return]
+
+    return handle_throttled
 
 
 def _held(check: TransactionCheck, handle: Callable[[RequestContext, Any], Message | None]) -> Any:

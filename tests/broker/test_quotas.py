@@ -45,6 +45,52 @@ def test_each_partition_of_a_new_topic_counts(tmp_path: Path, topic: Any, partit
     assert created.throttle_time_ms == (partitions - TOKENS) * 1000
 
 
+def test_only_topics_that_are_changed_count_and_only_those_beyond_the_quota_are_refused(tmp_path: Path) -> None:
+    """As in Kafka: a client that asks for topics which exist already gets TOPIC_ALREADY_EXISTS however often it asks."""
+    Alter = messages.AlterClientQuotas.Request
+    quota = Alter.Entry(
+        entity=[Alter.Entity(entity_type="user", entity_name=None)],
+        ops=[Alter.Op(key="controller_mutation_rate", value=0.005)],
+    )
+    with Broker(tmp_path / "data", listeners=["127.0.0.1:0"]) as broker:
+
+        def call(api: ApiKey, version: int, **fields: Any) -> Any:
+            with WireClient(broker.bootstrap_servers) as client:  # one that waits is not read again
+                return client.call(api, version, **fields)
+
+        def create(*names: str) -> Any:
+            asked = [Topic(name=name, num_partitions=4, replication_factor=1) for name in names]
+            return call(ApiKey.CREATE_TOPICS, 7, topics=asked, timeout_ms=1000)
+
+        def codes(found: Any) -> list[int]:
+            return [each.error_code for each in found]
+
+        broker.topics.create("there", 9)
+        broker.topics.create("other", 1)
+        assert codes(call(ApiKey.ALTER_CLIENT_QUOTAS, 1, entries=[quota]).entries) == [0]
+        for _ in range(20):
+            assert codes(create("there", "../t").topics) == [
+                ErrorCode.TOPIC_ALREADY_EXISTS,
+                ErrorCode.INVALID_TOPIC_EXCEPTION,
+            ]
+        found = create("a", "there", "b")
+        refused = ErrorCode.THROTTLING_QUOTA_EXCEEDED
+        assert codes(found.topics) == [0, ErrorCode.TOPIC_ALREADY_EXISTS, refused]
+        assert 0 < found.throttle_time_ms <= 4 / 0.005 * 1000
+        Extend, Delete = messages.CreatePartitions.Request.Topic, messages.DeleteTopics.Request.Topic
+        extend = [Extend(name=name, count=2, assignments=None) for name in ("there", "other")]
+        assert codes(call(ApiKey.CREATE_PARTITIONS, 3, topics=extend).results) == [
+            ErrorCode.INVALID_PARTITIONS,
+            refused,
+        ]
+        delete = [Delete(name="nothing"), Delete(name="other")]
+        assert codes(call(ApiKey.DELETE_TOPICS, 6, topics=delete).responses) == [
+            ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
+            refused,
+        ]
+        assert sorted(broker.logs.topics()) == ["a", "other", "there"]
+
+
 def test_a_topic_that_metadata_creates_counts(tmp_path: Path) -> None:
     """As in Kafka, which asks for it with a version of CreateTopics that is refused beyond the quota."""
     Alter, Topic = messages.AlterClientQuotas.Request, messages.Metadata.Request.Topic

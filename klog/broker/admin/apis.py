@@ -17,6 +17,7 @@ from klog.broker.admin.epoch_ends import EpochEnds
 from klog.broker.admin.group_configs import GroupConfigs, OfGroups
 from klog.broker.admin.leaders import Leaders
 from klog.broker.admin.log_dirs import LogDirs
+from klog.broker.admin.mutations import unlimited
 from klog.broker.admin.replica_moves import ReplicaMoves
 from klog.broker.admin.topic_pages import TopicPages
 from klog.broker.metadata import Placement
@@ -26,6 +27,7 @@ from klog.config import BROKER_KEYS
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from klog.broker.admin.mutations import Charge
     from klog.broker.catalog import TopicCatalogView
     from klog.broker.listeners import Certificates
     from klog.broker.metadata import Node
@@ -40,7 +42,8 @@ class AdminApis:
     config: the broker's properties by Kafka's names. effective: {name: value} of properties that neither klog's tables
     nor BrokerSettings have, given or default, for DescribeConfigs. features: {name: its version}, as ApiVersions shows
     them. brokers, placement: of several brokers in one process. groups: the configurations of groups. certificates:
-    of the listeners. Raises CorruptCheckpoint, NewerFormat, OSError.
+    of the listeners. charge: counts the partitions that clients create and delete. Raises CorruptCheckpoint,
+    NewerFormat, OSError.
     """
 
     def __init__(
@@ -60,6 +63,7 @@ class AdminApis:
         placement: Callable[[str, int], Placement] | None = None,
         groups: Sequence[OfGroups] = (),
         certificates: Certificates | None = None,
+        charge: Charge = unlimited,
     ) -> None:
         brokers = (node_id,) if brokers is None else brokers
         self.dynamic = DynamicConfigs(logs, files, certificates)
@@ -70,9 +74,9 @@ class AdminApis:
         own = {name: value for name, value in settings.items() if name not in BROKER_KEYS}
         view = ConfigView(logs, self.dynamic, config or {}, {**own, **(effective or {})})
         self._components = (
-            CreateTopics(logs, topics, view, brokers),
-            DeleteTopics(topics, enabled=delete_topic_enable),
-            CreatePartitions(topics, brokers),
+            CreateTopics(logs, topics, view, brokers, charge),
+            DeleteTopics(topics, enabled=delete_topic_enable, charge=charge),
+            CreatePartitions(topics, brokers, charge),
             DescribeConfigs(topics, view, self._groups, brokers),
             AlterConfigs(logs, topics, self.dynamic, self._groups, brokers),
             DeleteRecords(topics),

@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from klog.broker.admin.failures import Refused, outcome, repeated
+from klog.broker.admin.mutations import Mutations, unlimited
 from klog.broker.admin.topic_rules import check_assignments
 from klog.coordinator.coordinator_log import INTERNAL_TOPICS
 from klog.manager.topic_life import PARTITIONS_MAX
@@ -14,17 +15,20 @@ from klog.protocol import ApiKey, ErrorCode, messages
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from klog.broker.admin.mutations import Charge
     from klog.broker.catalog import TopicCatalogView
     from klog.protocol import Message
     from klog.security import Context
 
 
 class CreatePartitions:
-    """Any thread. brokers: the ids of all brokers, each of which has a replica of every partition."""
+    """Any thread. brokers: the ids of all brokers, each of which has a replica of every partition. charge: counts the
+    partitions."""
 
-    def __init__(self, topics: TopicCatalogView, brokers: tuple[int, ...]) -> None:
+    def __init__(self, topics: TopicCatalogView, brokers: tuple[int, ...], charge: Charge = unlimited) -> None:
         self._topics = topics
         self._brokers = brokers
+        self._charge = charge
 
     def handlers(self) -> dict[ApiKey, Callable[[Context, Any], Message | None]]:
         """The APIs of this component."""
@@ -33,25 +37,30 @@ class CreatePartitions:
     def create_partitions(self, context: Context, request: Any) -> Message:
         """Add partitions to topics, or only check that they could be. May block on disks."""
         twice = repeated([topic.name for topic in request.topics])
+        mutations = Mutations(self._charge, context)
         results: dict[str, messages.CreatePartitions.Response.Topic] = {}
         for topic in request.topics:
             if topic.name not in results:
-                code, text = outcome(partial(self._extend, context, request, topic, twice), "CreatePartitions")
+                work = partial(self._extend, context, request, topic, twice, mutations)
+                code, text = outcome(work, "CreatePartitions")
                 results[topic.name] = messages.CreatePartitions.Response.Topic(
                     name=topic.name, error_code=code, error_message=text
                 )
-        return messages.CreatePartitions.Response(results=list(results.values()))
+        return messages.CreatePartitions.Response(
+            results=list(results.values()), throttle_time_ms=mutations.throttle_ms
+        )
 
-    def _extend(self, context: Context, request: Any, topic: Any, twice: set[str]) -> None:
+    def _extend(self, context: Context, request: Any, topic: Any, twice: set[str], mutations: Mutations) -> None:
         if topic.name in twice:
             raise Refused(ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} is in the request twice")
         if not context.authorized("ALTER", "TOPIC", topic.name):
             raise Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "not allowed to alter the topic")
-        self._check(topic)
+        mutations.add(self._check(topic))
         if not request.validate_only:
             self._topics.add_partitions(topic.name, topic.count)
 
-    def _check(self, topic: Any) -> None:
+    def _check(self, topic: Any) -> int:
+        """Check what is asked for. Returns the number of partitions to add."""
         present = self._topics.partitions(topic.name)
         if present is None:
             raise Refused(ErrorCode.UNKNOWN_TOPIC_OR_PARTITION, f"there is no topic {topic.name!r}")
@@ -67,11 +76,12 @@ class CreatePartitions:
             )
         if topic.count > PARTITIONS_MAX:
             raise Refused(ErrorCode.POLICY_VIOLATION, f"{topic.count} partitions: at most {PARTITIONS_MAX} are allowed")
-        if topic.assignments is None:
-            return
-        if len(topic.assignments) != topic.count - present:
-            raise Refused(
-                ErrorCode.INVALID_REPLICA_ASSIGNMENT,
-                f"{topic.count - present} partitions are to be added, but {len(topic.assignments)} are assigned",
-            )
-        check_assignments(topic.assignments, self._brokers)
+        added: int = topic.count - present
+        if topic.assignments is not None:
+            if len(topic.assignments) != added:
+                raise Refused(
+                    ErrorCode.INVALID_REPLICA_ASSIGNMENT,
+                    f"{added} partitions are to be added, but {len(topic.assignments)} are assigned",
+                )
+            check_assignments(topic.assignments, self._brokers)
+        return added

@@ -6,6 +6,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from klog.broker.admin.failures import Refused, outcome, repeated
+from klog.broker.admin.mutations import Mutations, unlimited
 from klog.broker.admin.topic_rules import check_assignments, check_config
 from klog.broker.metadata import CLUSTER
 from klog.config.values import format_value
@@ -19,6 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from klog.broker.admin.config_entries import ConfigView
+    from klog.broker.admin.mutations import Charge
     from klog.broker.catalog import TopicCatalogView
     from klog.manager import LogManager
     from klog.protocol import Message
@@ -28,13 +30,22 @@ _DEFAULT: Final = -1
 
 
 class CreateTopics:
-    """Any thread. brokers: the ids of all brokers, each of which has a replica of every partition."""
+    """Any thread. brokers: the ids of all brokers, each of which has a replica of every partition. charge: counts the
+    partitions."""
 
-    def __init__(self, logs: LogManager, topics: TopicCatalogView, view: ConfigView, brokers: tuple[int, ...]) -> None:
+    def __init__(
+        self,
+        logs: LogManager,
+        topics: TopicCatalogView,
+        view: ConfigView,
+        brokers: tuple[int, ...],
+        charge: Charge = unlimited,
+    ) -> None:
         self._logs = logs
         self._topics = topics
         self._view = view
         self._brokers = brokers
+        self._charge = charge
 
     def handlers(self) -> dict[ApiKey, Callable[[Context, Any], Message | None]]:
         """The APIs of this component."""
@@ -46,6 +57,7 @@ class CreateTopics:
         may_create_all = context.authorized("CREATE", "CLUSTER", CLUSTER)
         total = sum(self._count(topic) for topic in request.topics)
         results: dict[str, messages.CreateTopics.Response.Topic] = {}
+        mutations = Mutations(self._charge, context)
         planned: list[str] = []  # what validate_only would have created
         for topic in request.topics:
             if topic.name in results:
@@ -66,9 +78,11 @@ class CreateTopics:
             if refusal is not None:
                 result.error_code, result.error_message = refusal.code, refusal.message
                 continue
-            work = partial(self._create, context, topic, result, planned, validate_only=request.validate_only)
+            work = partial(
+                self._create, context, topic, result, planned, mutations, validate_only=request.validate_only
+            )
             result.error_code, result.error_message = outcome(work, "CreateTopics")
-        return messages.CreateTopics.Response(topics=list(results.values()))
+        return messages.CreateTopics.Response(topics=list(results.values()), throttle_time_ms=mutations.throttle_ms)
 
     def _count(self, topic: Any) -> int:
         if topic.assignments:
@@ -82,13 +96,23 @@ class CreateTopics:
             return self._topics.internal_settings(name)[0]
         return int(self._logs.config.num_partitions)
 
-    def _create(self, context: Context, topic: Any, result: Any, planned: list[str], *, validate_only: bool) -> None:
+    def _create(
+        self,
+        context: Context,
+        topic: Any,
+        result: Any,
+        planned: list[str],
+        mutations: Mutations,
+        *,
+        validate_only: bool,
+    ) -> None:
         name = check_topic_name(topic.name)
         check_collision(name, [*self._topics.names(), *planned])
         if self._topics.get(name) is not None or name in planned:
             raise Refused(ErrorCode.TOPIC_ALREADY_EXISTS, f"topic {name!r} exists already")
         config = self._config(topic)
         partitions = self._partitions(topic)
+        mutations.add(partitions)
         if validate_only:
             planned.append(name)
         else:

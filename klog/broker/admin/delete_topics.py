@@ -9,6 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from klog.broker.admin.failures import Refused, outcome, repeated
+from klog.broker.admin.mutations import Mutations, unlimited
 from klog.broker.metadata import CLUSTER
 from klog.broker.partitions import NO_ID
 from klog.coordinator.coordinator_log import INTERNAL_TOPICS
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
     from uuid import UUID
 
+    from klog.broker.admin.mutations import Charge
     from klog.broker.catalog import TopicCatalogView, TopicInfo
     from klog.protocol import Message
     from klog.security import Context
@@ -27,11 +29,12 @@ _DISABLED_VERSION = 3  # the first one whose clients know TOPIC_DELETION_DISABLE
 
 
 class DeleteTopics:
-    """Any thread. enabled: delete.topic.enable."""
+    """Any thread. enabled: delete.topic.enable. charge: counts the partitions."""
 
-    def __init__(self, topics: TopicCatalogView, *, enabled: bool = True) -> None:
+    def __init__(self, topics: TopicCatalogView, *, enabled: bool = True, charge: Charge = unlimited) -> None:
         self._topics = topics
         self._enabled = enabled
+        self._charge = charge
 
     def handlers(self) -> dict[ApiKey, Callable[[Context, Any], Message | None]]:
         """The APIs of this component."""
@@ -47,17 +50,26 @@ class DeleteTopics:
         by_name = {info.topic_id for name, _ in asked if name is not None and (info := self._topics.get(name))}
         twofold = by_name & {topic_id for name, topic_id in asked if name is None}
         may_delete_all = context.authorized("DELETE", "CLUSTER", CLUSTER)
-        results = []
+        mutations, results = Mutations(self._charge, context), []
         for name, topic_id in dict.fromkeys(asked):
             result = messages.DeleteTopics.Response.Topic(name=name, topic_id=topic_id)
             is_twice = name in names_twice or topic_id.hex in ids_twice
-            work = partial(self._delete, context, result, twofold, may_delete_all=may_delete_all, is_twice=is_twice)
+            work = partial(
+                self._delete, context, result, twofold, mutations, may_delete_all=may_delete_all, is_twice=is_twice
+            )
             result.error_code, result.error_message = outcome(work, "DeleteTopics")
             results.append(result)
-        return messages.DeleteTopics.Response(responses=results)
+        return messages.DeleteTopics.Response(responses=results, throttle_time_ms=mutations.throttle_ms)
 
     def _delete(
-        self, context: Context, result: Any, twofold: set[UUID], *, may_delete_all: bool, is_twice: bool
+        self,
+        context: Context,
+        result: Any,
+        twofold: set[UUID],
+        mutations: Mutations,
+        *,
+        may_delete_all: bool,
+        is_twice: bool,
     ) -> None:
         """Delete the topic that a result names. twofold: topics that the request has by name and by id."""
         name, topic_id = result.name, result.topic_id
@@ -77,6 +89,7 @@ class DeleteTopics:
             raise Refused(
                 ErrorCode.INVALID_REQUEST, f"{info.name} is internal: it has the state of groups or transactions"
             )
+        mutations.add(info.partitions)
         self._topics.delete(info.name)
 
     def _find(
