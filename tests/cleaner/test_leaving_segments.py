@@ -190,3 +190,13 @@ def test_a_fifo_in_place_of_a_transaction_index_does_not_block_deletion(tmp_path
         os.mkfifo(Path(log.segments[0].path).with_suffix(".txnindex"))
         assert log.apply_retention() == 3
         assert log.append([(b"k", b"v")]).first_offset == log.log_end_offset - 1
+
+
+def test_a_full_disk_leaves_the_snapshots_where_the_new_segments_begin(tmp_path: Path) -> None:
+    files = FullDisk()
+    with open_log(tmp_path / "t-0", files=files, config={"segment.bytes": 2000}) as log:
+        fill(log, keys=60)
+        files.full = 100
+        assert log.compact(roll=True).rounds == 1 and files.full < 100
+        snapshots = {int(path.name[:20]) for path in Path(log.path).glob("*.snapshot")}
+        assert {segment.base_offset for segment in log.segments[1:]} == snapshots

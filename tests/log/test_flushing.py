@@ -18,6 +18,8 @@ from klog.disk import LogFile, RealFiles
 from klog.errors import StorageOffline
 from klog.log.directory import checkpoint
 from klog.log.state._flush_state import FlushState
+from klog.log.write.adopt import adopt
+from klog.record import encode
 from tests.support.batches import NOW, batch, marker, transactional
 from tests.support.crash_files import CrashFiles
 from tests.support.faulty_io import FaultyIo
@@ -95,6 +97,13 @@ def opened(path: Path, files: RealFiles, clock: Any = None, **config: Any) -> kl
     return klog.Log.open(path / "t-0", config=config, clock=clock or ManualClock(NOW), files=files)
 
 
+def a_file(log: klog.Log) -> str:
+    """A file of one batch that begins at the log end."""
+    path = Path(log.path) / "staged"
+    path.write_bytes(encode([(None, b"2")], base_offset=log.log_end_offset, leader_epoch=0))
+    return str(path)
+
+
 def under_way(log: klog.Log, files: Gated) -> Call:
     files.close()
     flush = Call(log.flush)
@@ -137,8 +146,9 @@ def test_a_failed_flush_moves_nothing_and_is_final(log: klog.Log, files: Gated) 
         lambda log: log.truncate_to(1),
         lambda log: log.truncate_fully_and_start_at(7),
         lambda log: log.append([(None, b"flush.messages=3")]),
+        lambda log: adopt(log._core, a_file(log), 0),
     ],
-    ids=["roll", "truncation", "restart", "flush"],
+    ids=["roll", "truncation", "restart", "flush", "adoption"],
 )
 def test_what_syncs_waits_for_the_flush_under_way_and_raises_its_error(
     log: klog.Log, files: Gated, work: Callable[[klog.Log], object]
@@ -183,6 +193,17 @@ def test_a_truncation_during_a_flush_bounds_the_recovery_point(log: klog.Log, fi
     flush.done()
     assert log.recovery_point <= 2
     assert values(log) == [b"0", b"a", b"b"]
+
+
+def test_a_rename_during_a_flush_leaves_the_recovery_point(log: klog.Log, files: Gated) -> None:
+    """F1: the flush has found no directory to sync."""
+    flush = under_way(log, files)
+    log.rename_dir("renamed-0")
+    files.gate.set()
+    flush.done()
+    assert log.recovery_point == 0
+    log.flush()
+    assert log.recovery_point == 2
 
 
 def test_closing_waits_for_the_flush_under_way(log: klog.Log, files: Gated) -> None:

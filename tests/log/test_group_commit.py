@@ -134,6 +134,17 @@ def test_no_append_returns_and_no_record_is_readable_before_the_fdatasync(log: k
     assert len(values(log)) == log.log_end_offset == 4
 
 
+def test_no_append_succeeds_if_the_disk_has_failed_for_another_log_meanwhile(log: klog.Log, files: Gated) -> None:
+    files.close()
+    first = Appender(put(log, b"a"))
+    files.arrival(first)
+    log._core.health.fail("a disk error of another log")
+    files.gate.set()
+    with pytest.raises(StorageOffline, match="a disk error of another log"):
+        first.outcome()
+    assert log.log_end_offset == 1
+
+
 def test_other_partitions_go_on_while_one_waits_for_its_disk(tmp_path: Path) -> None:
     """F24: only the log that syncs waits."""
 

@@ -13,6 +13,7 @@ import klog
 from klog.clock import ManualClock
 from klog.disk import LogFile
 from klog.errors import CorruptLog
+from klog.record import encode
 from tests.support.batches import NOW
 from tests.support.crash_files import CrashFiles
 from tests.support.logs import values
@@ -134,3 +135,32 @@ def test_a_segment_after_a_gap_has_its_producer_snapshot(tmp_path: Path) -> None
         log.roll(10)
         assert (tmp_path / "t-0" / f"{10:020}.snapshot").exists()
         assert not (tmp_path / "t-0" / f"{1:020}.snapshot").exists()
+
+
+SECTOR = 512
+
+
+def three_batches(path: Path, left: int) -> tuple[Path, bytes, bytes, bytes]:
+    """A log whose second batch has `left` bytes in the sector where it begins. Returns the .log, and the batches."""
+    with opened(path) as log:
+        file = Path(log.segments[0].path)
+    sizes = range(100, 100 + SECTOR)
+    first = next(data for size in sizes if len(data := encode([(None, b"a" * size)])) % SECTOR == SECTOR - left)
+    return file, first, encode([(None, b"b")], base_offset=1), encode([(None, b"c")], base_offset=2)
+
+
+def test_a_sector_that_write_back_left_out_ends_the_log(tmp_path: Path) -> None:
+    """C1: the rest of the header and the next batch are in sectors that it has written."""
+    file, first, second, third = three_batches(tmp_path, 20)
+    file.write_bytes(first + bytes(20) + second[20:] + third)
+    with opened(tmp_path, clean_shutdown=False, recovery_point=0) as log:
+        assert (log.log_end_offset, log.recovery.bytes_truncated) == (1, len(second + third))
+
+
+def test_the_zeros_of_an_offset_are_no_sector_that_write_back_left_out(tmp_path: Path) -> None:
+    """C1: the sector where the batch begins has only the upper bytes of its offset."""
+    file, first, second, third = three_batches(tmp_path, 4)
+    file.write_bytes(first + second + third)
+    flip(file, len(first + second) - 1)
+    with pytest.raises(CorruptLog, match="valid ones after it"):
+        opened(tmp_path, clean_shutdown=False, recovery_point=0)

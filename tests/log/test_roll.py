@@ -509,3 +509,20 @@ def test_a_new_segments_name_is_on_disk_before_its_first_acknowledged_append(tmp
         log.append([(b"k", b"v")] * 2)
         assert bases(log) == [0, 20]
         assert log.segments[-1].path in disk.durable_names
+
+
+def test_the_name_of_a_segment_that_a_load_makes_is_on_disk_before_its_first_acknowledged_append(
+    tmp_path: Path,
+) -> None:
+    """S9: also where leader-epoch-checkpoint, whose replacement syncs the directory, does not change."""
+    path = tmp_path / "events-0"
+    with klog.Log.open(path) as log:
+        log.append([(b"k", b"v")])
+        log.delete_records(1)
+    for file in path.glob("0*"):
+        file.unlink()
+    disk = CrashFiles()
+    disk.keep(tmp_path)
+    with klog.Log.open(path, durability="sync", files=disk, log_start_offset=1) as log:
+        log.append([(b"k", b"v")])
+        assert log.segments[-1].path in disk.durable_names

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -163,6 +164,32 @@ def test_a_snapshot_above_a_truncation_is_durably_gone(tmp_path: Path) -> None:
         assert str(end) not in disk.durable_names
 
 
+def restart(log: klog.Log) -> None:
+    log.truncate_fully_and_start_at(0)
+
+
+def truncate_to_the_log_start(log: klog.Log) -> None:
+    log.delete_records(3)
+    log.truncate_to(4)
+
+
+@pytest.mark.parametrize("empty", [restart, truncate_to_the_log_start])
+def test_a_snapshot_above_a_truncation_to_nothing_is_durably_gone(
+    tmp_path: Path, empty: Callable[[klog.Log], None]
+) -> None:
+    """T2: also where leader-epoch-checkpoint, whose replacement syncs the directory, does not change."""
+    with opened(tmp_path) as log:
+        log.begin_leader_epoch(1)
+        log.append_batches(produced(7, 0, 0, count=5))
+        end = Path(log.path) / f"{5:020d}.snapshot"
+    disk = CrashFiles()
+    disk.keep(tmp_path)
+    with opened(tmp_path, files=disk) as log:
+        assert str(end) in disk.durable_names
+        empty(log)
+        assert str(end) not in disk.durable_names
+
+
 def test_a_snapshot_within_the_recovered_segment_is_not_believed_later(tmp_path: Path) -> None:
     """B2: a crash may have replaced the batches below it."""
     with opened(tmp_path) as log:
@@ -269,3 +296,12 @@ def test_a_load_writes_missing_snapshots(
     with opened(tmp_path, clean_shutdown=clean, recovery_point=recovery_point) as log:
         assert snapshots(log) == expected
         assert log.producers[7].last_sequence == 4
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_load_knows_no_producer_of_a_log_whose_records_are_all_deleted(tmp_path: Path, clean: bool) -> None:
+    """B5."""
+    with opened(tmp_path) as log:
+        log.append_batches(produced(7, 0, 0))
+    with opened(tmp_path, clean_shutdown=clean, recovery_point=0, log_start_offset=1) as log:
+        assert (log.producers, log._core.producers.end_offset) == ({}, 1)
