@@ -33,7 +33,8 @@ def own_directory(directory: str | os.PathLike[str], size: int, size_min: int) -
     if free < needed:
         raise OSError(
             errno.ENOSPC,
-            f"{free >> 20} MiB free, {needed >> 20} MiB needed: free some space there, or give a smaller --size",
+            f"{free >> 20} MiB free, {needed >> 20} MiB needed: free some space there, or write less (klog bench: a "
+            "smaller --size; klog tune: --no-disk)",
             parent,
         )
     path = tempfile.mkdtemp(prefix=PREFIX, dir=parent)

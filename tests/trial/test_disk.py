@@ -54,7 +54,7 @@ def test_no_files_are_left_however_it_ends(tmp_path: Path, error: type[BaseExcep
 def test_a_full_disk_raises_before_anything_is_written(tmp_path: Path) -> None:
     found = os.statvfs(tmp_path)
     with (
-        pytest.raises(OSError, match="smaller --size") as caught,
+        pytest.raises(OSError, match=r"klog bench: a smaller --size; klog tune: --no-disk") as caught,
         own_directory(tmp_path, 2 * found.f_bavail * found.f_frsize, SIZE_MIN),
     ):
         pytest.fail("it began")
