@@ -84,6 +84,15 @@ class Report:
         """Add an error of a parser."""
         self.problems.append(Problem(error.path or path, error.position, error.offset, error.reason, error.kind))
 
+    def include(self, other: Report) -> None:
+        """Add what a report of a part has, except its partitions."""
+        self.problems += other.problems
+        self.notes += other.notes
+        self.segments += other.segments
+        self.batches += other.batches
+        self.records += other.records
+        self.bytes += other.bytes
+
     def to_dict(self) -> dict[str, Any]:
         """Return the report as values that can be written as JSON."""
         return {"ok": self.ok, **asdict(self)}

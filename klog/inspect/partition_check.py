@@ -109,8 +109,9 @@ class PartitionCheck:
         for base in sorted(logs):
             try:
                 self._segment(base, live, epoch_check, last=base == max(logs))
-            except FileNotFoundError:
-                self._replay.gap()  # removed since the directory was listed, by retention
+            except FileNotFoundError:  # removed since the directory was listed, by retention: the log begins later
+                self._replay.gap()
+                self._expected = None
             except CorruptData as error:  # not a regular file, or a read error
                 self._lost = True
                 self._replay.gap()

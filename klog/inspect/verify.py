@@ -35,7 +35,7 @@ from typing import Any
 
 from klog import arguments, values
 from klog.config import LogConfig
-from klog.disk import check_directory, is_directory
+from klog.disk import check_directory, exists, is_directory
 from klog.errors import CorruptData, InvalidConfig, NewerFormat
 from klog.inspect.batches import Examined, check_batches
 from klog.inspect.files import (
@@ -62,6 +62,7 @@ from klog.progress import Event, Progress
 from klog.report import Report
 
 EVENT_BYTES = 8 << 20
+_LOOKS_MAX = 3
 Positions = dict[tuple[str, int], int]
 TopicFacts = tuple[dict[str, str], set[str], dict[str, int]]
 """{topic: id}, the compacted topics, and {topic: number of partitions}."""
@@ -77,6 +78,9 @@ def verify(path: str | os.PathLike[str], progress: Progress | None = None) -> Re
     arguments.function("progress", progress)
     found = verify_root(where)
     _partitions(found.report, found.root, found.partitions, progress)
+    found.report.problems = [  # a writer replaces its checkpoints every few seconds
+        one for one in found.report.problems if one.kind != "leftover" or exists(one.path, follow_symlinks=False)
+    ]
     return found.report
 
 
@@ -139,10 +143,20 @@ def verify_each(paths: Sequence[str], examined: Mapping[str, Examined], step: Ca
     root = _facts_beside(paths[0]) if paths else None
     for path in paths:
         facts = root.facts(os.path.basename(path)) if root is not None else Facts()
-        report = Report(path)
-        PartitionCheck(report, path, facts, step, examined).run()
-        reports.append(report)
+        reports.append(_settled(path, facts, step, examined))
     return reports
+
+
+def _settled(
+    path: str, facts: Facts, step: Callable[[int], None], examined: Mapping[str, Examined] | None = None
+) -> Report:
+    """Check a partition; up to twice again if there are problems and a writer has added or removed files meanwhile."""
+    for _ in range(_LOOKS_MAX):
+        report, names = Report(path), names_in(path)
+        PartitionCheck(report, path, facts, step, examined).run()
+        if not report.problems or names_in(path) == names:
+            break
+    return report
 
 
 def _facts_beside(path: str) -> _Root:
@@ -182,11 +196,11 @@ def _partitions(report: Report, root: _Root, paths: list[str], progress: Progres
         done += size
         if progress is not None and done - reported >= EVENT_BYTES:
             reported = done
-            progress(Event("verify", done, total, "bytes", os.path.basename(path)))
+            progress(Event("verify", done, max(done, total), "bytes", os.path.basename(path)))
 
     for path in paths:
         facts = root.facts(os.path.basename(os.path.abspath(path)))
-        PartitionCheck(report, path, values.replace(facts, deleted_to=log_start), step).run()
+        report.include(_settled(path, values.replace(facts, deleted_to=log_start), step))
         report.partitions += 1
     if progress is not None:
         progress(Event("verify", done, max(done, total), "bytes"))

@@ -7,7 +7,7 @@ import shutil
 import struct
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -310,6 +310,44 @@ def test_verify_beside_a_writer_gives_no_false_alarms(tmp_path: Path) -> None:
         for i in range(60):
             logs.log("t").append([(b"k", b"v" * (i * 7 % 90), 1_700_000_000_000 + i)] * 3)
             assert verify(tmp_path / "data").problems == []
+
+
+def _meanwhile(monkeypatch: pytest.MonkeyPatch, path: Path, change: Callable[[], object]) -> list[object]:
+    """Change something when this file is opened for the first time. Returns what is opened."""
+    real, left = os.open, [change]
+    opened: list[object] = []
+
+    def opening(name: object, *others: int, **options: int) -> int:
+        opened.append(name)
+        if name == str(path) and left:
+            left.pop()()
+        return real(name, *others, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "open", opening)
+    return opened
+
+
+def test_retention_meanwhile_is_no_gap(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with klog.open(data) as logs:
+        logs.alter_topic("t", {**SMALL, "file.delete.delay.ms": 0, "retention.ms": -1})
+        log = logs.log("t")
+        second, third = log.segments[1].path, log.segments[2].base_offset
+
+        def retention() -> None:
+            log.delete_records(third)
+            log.apply_retention()
+
+        opened = _meanwhile(monkeypatch, Path(second), retention)
+        assert verify(data).problems == []
+        assert not os.path.exists(second) and opened.count(log.segments[-1].path) == 1  # it is not checked twice
+
+
+@pytest.mark.parametrize("name", [f"t-0/{9999:020d}.index", "recovery-point-offset-checkpoint.tmp"])
+def test_what_a_writer_removes_meanwhile_is_no_problem(data: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    (data / name).touch()
+    assert _kinds(data) == ["leftover"]
+    _meanwhile(monkeypatch, data / "t-0" / f"{0:020d}.log", (data / name).unlink)
+    assert verify(data).problems == []
 
 
 def test_a_recovery_drops_transactions_below_the_log_start(tmp_path: Path) -> None:
