@@ -6,8 +6,9 @@
 
   S1  A batch is fixed by its two offsets, which Spark writes to the checkpoint before partitions() is called: repeated
       after a crash, it has the same rows, while a writer appends, rolls and deletes.
-  S2  Partitions and topics that the offsets do not name begin at their first record (resume.py). The next batch names
-      it, and the one after that reads it: repeated after retention has moved on, a batch would begin elsewhere.
+  S2  Partitions and topics that the offsets do not name begin at their first record (resume.py), or where the stream
+      was when they left (stream_memory.py, M7). The next batch names it, and the one after that reads it: repeated
+      after retention has moved on, a batch would begin elsewhere.
   S3  No batch without records: latestOffset returns `start` itself, unless partitions are new or a loss of data has to
       be passed.
   S4  The first batch of a query is empty, and its end is the start. Spark has only ends in its checkpoint: it repeats a
@@ -149,6 +150,7 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         self._triggered = now
         reached = next_offsets(positions, ends, limits, _StoredBytes(logs))
         gone = begin.keys() - reached.keys()
+        self._remembered().note_left({pair: begin[pair] for pair in gone})
         if not (new or gone or any(reached[pair] != begin.get(pair, positions[pair]) for pair in reached)):
             behind = next((pair for pair in reached if positions[pair] < reached[pair]), None)
             if behind is None:
@@ -253,7 +255,10 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         """Return where the batch that begins at `begin` is read from. Raises DataLoss if that is no longer there."""
         memory = self._remembered()
         resumed = memory.positions_of(begin)
-        positions, losses = resume(begin if resumed is None else resumed, present, memory.ids, memory.epochs)
+        left = memory.left(_ids(present))
+        came_back = {pair: left[pair] for pair in left.keys() & present.keys() - begin.keys()}
+        offsets = {**came_back, **(begin if resumed is None else resumed)}
+        positions, losses = resume(offsets, present, memory.ids, memory.epochs)
         self._lost(losses)
         if losses:
             resumed = {pair: positions[pair] for pair in begin if pair in positions}

@@ -3,7 +3,7 @@ went on after a loss of data.
 
     <checkpointLocation>/klog-source-<digest>.json :=
         {"version": 1, "topics": {"flights": "<id>"}, "epochs": {"flights": {"0": 3}}, "resumed": RESUMPTION,
-         "next": RESUMPTION}
+         "next": RESUMPTION, "left": OFFSETS}
     RESUMPTION := null | {"start": OFFSETS, "positions": OFFSETS}
     digest := of the paths and the subscription: sources of one query that differ in these have a file each
 
@@ -20,6 +20,8 @@ went on after a loss of data.
       the other: give them a checkpointLocation each, or read the topics once.
   M6  epochs: of the last record before the newest offsets that were returned. A batch that Spark repeats begins at
       earlier ones; the same epoch holds for them, since each later leader has a higher one.
+  M7  left: where the stream was in partitions that have gone, with failOnDataLoss=false. One that comes back goes on
+      there if its topic has the same id. It is kept until it goes again: a batch without it may be repeated.
 
 Used by one process, the one that plans the query's batches.
 """
@@ -53,6 +55,7 @@ class StreamMemory:
         self._epochs: dict[TopicPartition, int] = {}
         self._resumed: Resumption | None = None
         self._next: Resumption | None = None
+        self._left: Offsets = {}
         if self._path is not None:
             with contextlib.suppress(FileNotFoundError):
                 self._load(self._path)
@@ -76,13 +79,14 @@ class StreamMemory:
 
     def begin(self, ids: Mapping[str, str]) -> None:
         """Forget all but these ids, for a query without a checkpoint. Durable on return."""
-        self._ids, self._epochs, self._resumed, self._next = dict(ids), {}, None, None
+        self._ids, self._epochs, self._resumed, self._next, self._left = dict(ids), {}, None, None, {}
         self._save()
 
     def note(self, ids: Mapping[str, str], resumed: Resumption | None = None) -> None:
         """Set the ids of these topics, and the resumption of the present batch. Durable on return (M3)."""
         known = {**self._ids, **ids}
         if (known, resumed, None) != (self._ids, self._resumed, self._next):
+            self._left = self.left(known)  # not those of a topic that was created again
             self._ids, self._resumed, self._next = known, resumed, None
             self._save()
 
@@ -91,6 +95,21 @@ class StreamMemory:
         known = {**self._epochs, **epochs}
         if known != self._epochs:
             self._epochs = known
+            self._save()
+
+    def left(self, ids: Mapping[str, str]) -> Offsets:
+        """Where the stream was in partitions that have gone, of those topics that still have these ids (M7)."""
+        return {
+            pair: offset
+            for pair, offset in self._left.items()
+            if pair.topic in ids and ids[pair.topic] == self._ids.get(pair.topic)
+        }
+
+    def note_left(self, offsets: Mapping[TopicPartition, int]) -> None:
+        """Set where the stream was in partitions that are gone now. Durable on return (M3)."""
+        known = {**self._left, **offsets}
+        if known != self._left:
+            self._left = known
             self._save()
 
     def note_next(self, start: Offsets, positions: Offsets) -> None:
@@ -107,6 +126,7 @@ class StreamMemory:
             "epochs": to_json(self._epochs),
             "resumed": _document(self._resumed),
             "next": _document(self._next),
+            "left": to_json(self._left),
         }
         make_directories(os.path.dirname(self._path), self._files, 0o777)
         self._files.replace(self._path, versioned.encode(document))
@@ -120,6 +140,7 @@ class StreamMemory:
                 raise ValueError("topics")
             self._resumed, self._next = _resumption(document["resumed"]), _resumption(document.get("next"))
             self._epochs = from_json(document.get("epochs", {}))
+            self._left = from_json(document.get("left", {}))
             self._ids = ids
         except versioned.MALFORMED as error:
             raise ValueError(

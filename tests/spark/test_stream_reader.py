@@ -748,6 +748,42 @@ class TestLosses:
         else:
             assert topics() == {"t"}
 
+    @pytest.mark.parametrize("stopped", [False, True])
+    @pytest.mark.parametrize("other", ["same", "again", "without id"])
+    def test_a_partition_that_goes_and_comes_back(
+        self, data: Path, cp: dict[str, str], tmp_path: Path, other: str, stopped: bool
+    ) -> None:
+        """It is read on, not again. Of another topic, and of one that has no id to tell, all records are read."""
+        options = {**cp, "failOnDataLoss": "false", "subscribe": "t"}
+        if other == "without id":
+            (data / "klog-topics.json").unlink()
+            for place in data.glob("t-*/partition.metadata"):
+                place.unlink()
+        made = reader(data, **options)
+        ((end, _),) = batches(made)
+        if other == "again":
+            with klog.open(data) as logs:
+                logs.delete_topic("t")
+            end = made.latestOffset(end, ReadAllAvailable())
+            fill(data, t=[200, 60])
+        else:
+            (data / "t-1").rename(tmp_path / "t-1")
+            end = made.latestOffset(end, ReadAllAvailable())
+            (tmp_path / "t-1").rename(data / "t-1")
+            with klog.Log.open(data / "t-1") as log:
+                log.append([(b"k", b"v")] * 10)
+        made = reader(data, **options) if stopped else made
+        named = made.latestOffset(end, ReadAllAvailable())
+        made = reader(data, **options) if stopped else made  # repeats the batch after a crash
+        assert made.partitions(end, named) == []
+        assert [sorted(rows) for _, rows in batches(made, named)] == [
+            {
+                "same": numbers("t", 1, 50, 60),
+                "again": [*numbers("t", 0, 0, 200), *numbers("t", 1, 0, 60)],
+                "without id": numbers("t", 1, 0, 60),
+            }[other]
+        ]
+
     def test_two_ids_of_one_topic_are_an_error(self, data: Path) -> None:
         """A directory that is left of a deleted topic would make each batch begin anew."""
         shutil.copy(data / "empty-0" / "partition.metadata", data / "t-1")
@@ -782,7 +818,14 @@ class TestLosses:
         found = [unchecked_in(file) for file in files]
         assert sorted(found, key=str) == sorted(
             (
-                {"version": 1, "topics": {topic: ids[topic]}, "epochs": epochs, "resumed": None, "next": None}
+                {
+                    "version": 1,
+                    "topics": {topic: ids[topic]},
+                    "epochs": epochs,
+                    "resumed": None,
+                    "next": None,
+                    "left": {},
+                }
                 for topic, epochs in (("t", {"t": {"0": 0, "1": 0}}), ("empty", {}))
             ),
             key=str,
