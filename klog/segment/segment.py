@@ -24,7 +24,7 @@ import os
 import weakref
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from klog.disk import AlignedBuffer, Handles, LogFile, Reusable, exists, is_final
 from klog.disk.drop_behind import DropBehind
@@ -115,6 +115,9 @@ class Segment(SegmentState):
 
     def __repr__(self) -> str:
         return f"<Segment {self.path} [{self.base_offset}, {self.next_offset}) {self.size} bytes>"
+
+    def __reduce__(self) -> Any:
+        raise TypeError(f"{self!r} belongs to its process: send its path or its offsets")
 
     @property
     def directory(self) -> str:

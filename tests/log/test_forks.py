@@ -166,6 +166,11 @@ def test_what_only_reads_can_be_sent_to_another_process(tmp_path: Path) -> None:
             with logs.log("t", 0).snapshot() as snapshot, pytest.raises(TypeError, match="a snapshot, which belongs"):
                 pickle.dumps(snapshot)
         with writer.reader("t", "me") as named:
-            for one, hint in ((writer, "send its paths"), (writer.read("t"), "send its path"), (named, "logs.reader")):
+            for one, hint in (
+                (writer, "send its paths"),
+                (writer.read("t"), "send its path"),
+                (named, "logs.reader"),
+                (writer.log("t").segments[0], "send its path or its offsets"),
+            ):
                 with pytest.raises(TypeError, match=f"belongs to its process: .*{hint}"):
                     pickle.dumps(one)
