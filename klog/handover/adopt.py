@@ -25,6 +25,7 @@ from klog.disk import DirectoryLock, Files, RealFiles, check_directory
 from klog.errors import HandoverRefused, InvalidConfig
 from klog.handover.cluster import ClusterMetadata, TopicMetadata
 from klog.handover.metadata import metadata
+from klog.handover.refusals import check_links
 from klog.log.directory import checkpoint
 from klog.log.directory.checkpoint import encode_uuid
 from klog.log.directory.partition_names import METADATA_TOPIC
@@ -49,7 +50,8 @@ def adopt(path: Paths, *, dry_run: bool = False, files: Files | None = None) -> 
 
     Returns {"path", "dry_run", "changed", "offset" (end of the metadata log), "next_producer_id", "broker_config",
     "group_configs", "topics" (topic, topic_id, partitions, config, change: "added", "changed", "same" or "kept"),
-    "removed" (names), "warnings"}. Raises HandoverRefused if there is no metadata, AlreadyLocked, CorruptData, OSError.
+    "removed" (names), "warnings"}. Raises HandoverRefused if there is no metadata, or if a partition is a link;
+    AlreadyLocked, CorruptData, OSError.
     """
     paths = [check_directory(each) for each in as_paths(path)]
     dry_run = arguments.flag("dry_run", dry_run)
@@ -58,6 +60,7 @@ def adopt(path: Paths, *, dry_run: bool = False, files: Files | None = None) -> 
     with ExitStack() as stack:
         for each in paths:
             stack.callback(DirectoryLock(each).release)
+            check_links(each)
         found = metadata(paths)
         file = TopicFile(paths, files, _raise)
         file.load()

@@ -64,12 +64,23 @@ def check_directory(directory: LogDirectory) -> dict[Partition, str]:
     for name, parts in entries.suffixed_names.items():
         if parts.suffix == FUTURE:
             raise HandoverRefused(f"{os.path.join(path, name)}: a move between directories has not ended: {_AGAIN}")
+    check_links(path)
     for name in names:
         key, whole = parse_directory_name(name), os.path.join(path, name)
         if not is_directory(whole):
             continue  # a broker ignores it, too
-        if os.path.islink(whole):
-            raise HandoverRefused(f"{whole} is a symbolic link, which a broker follows and klog does not: move it away")
         if key is not None and key[0] != METADATA_TOPIC and (key not in live or layout.holds_only_staging(whole)):
             raise HandoverRefused(f"{whole} holds only the staged files of a job: commit or abort the job first")
     return live
+
+
+def check_links(path: str) -> None:
+    """Raise HandoverRefused for a symbolic link to a directory in a log.dir: a broker and klog would have different
+    partitions there."""
+    for name in sorted(os.listdir(path)):
+        whole = os.path.join(path, name)
+        if is_directory(whole) and os.path.islink(whole):
+            raise HandoverRefused(
+                f"{whole} is a symbolic link, which a broker follows and klog does not: move it away, and move the "
+                "directory that it leads to here"
+            )

@@ -205,6 +205,12 @@ def test_what_cannot_be_adopted_is_refused_untouched(tmp_path: Path) -> None:
     with pytest.raises(OSError, match="error"):
         adopt(data, files=FailingFiles(1))
     assert tree(data) == before
+    (data / "t-0").rename(tmp_path / "t-0")
+    (data / "t-0").symlink_to(tmp_path / "t-0")
+    before = tree(data)
+    with pytest.raises(HandoverRefused, match="t-0 is a symbolic link.*move it away"):
+        adopt(data)
+    assert tree(data) == before
 
 
 def test_a_test_broker_serves_a_copy_of_kafkas_directory(tmp_path: Path) -> None:
