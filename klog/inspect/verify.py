@@ -130,10 +130,12 @@ def _check_file(report: Report, name: str, path: str) -> None:
     what = classify(name)
     if what.leftover is not None and what.kind != "unknown":
         report.add("leftover", path, "left by an unfinished replacement; the old file is valid")
-    elif name == ".lock" and stat.S_IFMT(os.lstat(path).st_mode) in (stat.S_IFLNK, stat.S_IFSOCK):
-        report.add("leftover", path, "a link or a socket: no process can lock the log.dir and write; move it away")
-    elif partition_name(name) is not None and stat.S_ISLNK(os.lstat(path).st_mode):
-        report.note(path, "a symbolic link: klog leaves it out, a broker follows it to a directory")
+    elif name == ".lock" or partition_name(name) is not None:
+        kind = stat.S_IFMT(os.lstat(path).st_mode)
+        if name == ".lock" and kind in (stat.S_IFLNK, stat.S_IFSOCK):
+            report.add("leftover", path, "a link or a socket: no process can lock the log.dir and write; move it away")
+        elif name != ".lock" and kind == stat.S_IFLNK:
+            report.note(path, "a symbolic link: klog leaves it out, a broker follows it to a directory")
 
 
 def verify_each(paths: Sequence[str], examined: Mapping[str, Examined], step: Callable[[int], None]) -> list[Report]:
