@@ -150,7 +150,6 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         self._triggered = now
         reached = next_offsets(positions, ends, limits, _StoredBytes(logs))
         gone = begin.keys() - reached.keys()
-        self._remembered().note_left({pair: begin[pair] for pair in gone})
         if not (new or gone or any(reached[pair] != begin.get(pair, positions[pair]) for pair in reached)):
             behind = next((pair for pair in reached if positions[pair] < reached[pair]), None)
             if behind is None:
@@ -262,6 +261,7 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         self._lost(losses)
         if losses:
             resumed = {pair: positions[pair] for pair in begin if pair in positions}
+        memory.note_left({pair: at for pair, at in offsets.items() if pair not in present})
         memory.note(_ids(present), None if resumed is None else (begin, resumed))
         return positions
 

@@ -106,7 +106,8 @@ class StreamMemory:
         }
 
     def note_left(self, offsets: Mapping[TopicPartition, int]) -> None:
-        """Set where the stream was in partitions that are gone now. Durable on return (M3)."""
+        """Set where the stream was in partitions that are gone now, before note(), which may drop them: a topic that
+        was created again in the meantime has other offsets. Durable on return (M3)."""
         known = {**self._left, **offsets}
         if known != self._left:
             self._left = known

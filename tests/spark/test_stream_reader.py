@@ -784,6 +784,17 @@ class TestLosses:
             }[other]
         ]
 
+    def test_a_partition_that_goes_just_after_its_topic_was_created_again(self, data: Path, tmp_path: Path) -> None:
+        """The stream sees the new topic first without it: where it was is an offset of the old topic."""
+        made = reader(data, subscribe="t", failOnDataLoss="false")
+        ((end, _),) = batches(made)
+        self.recreate(data, 20, 40)
+        (data / "t-1").rename(tmp_path / "t-1")
+        after = made.latestOffset(end, ReadAllAvailable())
+        assert rows(made, end, after) == numbers("t", 0, 0, 20)
+        (tmp_path / "t-1").rename(data / "t-1")
+        assert [found for _, found in batches(made, after)] == [[], numbers("t", 1, 0, 40)]
+
     def test_two_ids_of_one_topic_are_an_error(self, data: Path) -> None:
         """A directory that is left of a deleted topic would make each batch begin anew."""
         shutil.copy(data / "empty-0" / "partition.metadata", data / "t-1")
