@@ -528,7 +528,8 @@ def read_through_files_of_descriptors(root: Path, _book: Book) -> None:
 
 @operation(one_partition, is_one_partition)
 def refuse_a_second_writer(root: Path, _book: Book) -> None:
-    """By a link, too; while a Log.open is there; and a replacement of a file within another one."""
+    """By a link, and where the directory was moved to, too; while a Log.open is there; and a replacement of a file within
+    another one."""
     (root / "link").mkdir()
     (root / "link" / "t-0").symlink_to(root / "t-0")
     try:
@@ -539,6 +540,12 @@ def refuse_a_second_writer(root: Path, _book: Book) -> None:
         with klog.open(root, clock=ManualClock(NOW)) as logs:
             logs.log("t")
             (root / "other").mkdir()
+            (root / "t-0").rename(root / "other" / "t-0")  # beside a lock that is free
+            try:
+                with klog.open(root / "other") as moved, contextlib.suppress(AlreadyLocked):
+                    raise AssertionError(f"not refused: {moved.log('t')}")
+            finally:
+                (root / "other" / "t-0").rename(root / "t-0")
             (root / "other" / "t-0").symlink_to(root / "t-0")
             with klog.open(root / "other") as linked, contextlib.suppress(OSError):
                 raise AssertionError(f"not refused: {linked.log('t')}")
