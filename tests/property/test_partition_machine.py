@@ -321,7 +321,10 @@ class PartitionMachine(RuleBasedStateMachine):
 
     def on_disk(self) -> int:
         """Return the log end that the files have."""
-        return max(self.open_log.segments[-1].base_offset, self.batches[-1].stop if self.batches else 0)
+        return max(self.open_log.segments[-1].base_offset, self.batches_end())
+
+    def batches_end(self) -> int:
+        return self.batches[-1].stop if self.batches else 0
 
     def reopen(self, start: int, clean_shutdown: bool) -> None:
         """Open the log again. An epoch without records and a log end without a batch are not on disk."""
@@ -335,9 +338,11 @@ class PartitionMachine(RuleBasedStateMachine):
             self.assign_epochs_of_batches()
         if start:
             self.trim_epochs()
-        if emptied and not self.epochs and self.open_log.leader_epochs:  # that of a leader without a record
-            [(epoch, begins)] = self.epochs = self.open_log.leader_epochs
-            assert 0 < epoch <= self.led and begins == self.end
+        found = self.open_log.leader_epochs
+        if found and found != self.epochs:  # the last is that of a leader without a record
+            epoch, begins = found[-1]
+            assert 0 < epoch <= self.led and self.batches_end() <= begins <= self.end
+            self.assign(epoch, begins)
 
     # ---- invariants --------------------------------------------------------------------------------------------------
 
