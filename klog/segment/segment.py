@@ -706,15 +706,20 @@ class Segment(SegmentState):
         return count
 
     def _batch_of_entry(self, index: IndexPair, timestamp: int, offset: int) -> Header | None:
-        """Return the batch of a time entry: it holds offset and reaches timestamp. None if it or the first is wrong."""
+        """Return the batch of a time entry: it holds offset and reaches timestamp. None if the entry is wrong."""
         try:
             header = locate(self.file, index, self.size, offset, self.base_offset, self.next_offset)
         except CorruptBatch:
             return None
-        if header is None or header.max_timestamp != timestamp or not self._times_begin_in_time(index):
+        if header is None or header.max_timestamp != timestamp:
             return None
         # An old wrapper's header does not contain its base offset; known is only that it is the first to reach offset.
         return header if header.magic < 2 or header.base_offset <= offset else None
+
+    def _believed(self, index: IndexPair, timestamp: int, offset: int) -> Header | None:
+        """The same for what a search may leave out: also None if the first entry is wrong."""
+        header = self._batch_of_entry(index, timestamp, offset)
+        return header if header is not None and self._times_begin_in_time(index) else None
 
     def _times_begin_in_time(self, index: IndexPair) -> bool:
         """Has no record before the first time entry a greater timestamp? Kafka makes a missing time index anew, empty,
@@ -729,7 +734,7 @@ class Segment(SegmentState):
     def _newest_entry(self, index: IndexPair) -> tuple[tuple[int, int], Header | None]:
         """Return (timestamp, offset) of the last time entry, and its batch, None without an entry or if it is wrong."""
         newest = index.time_floor(_TIMESTAMP_MAX)  # in one step: the index may be unmapped (S5)
-        return newest, self._batch_of_entry(index, *newest) if newest[0] >= 0 else None
+        return newest, self._believed(index, *newest) if newest[0] >= 0 else None
 
     def _youngest(self, index: IndexPair) -> tuple[int, int]:
         """Return (largest timestamp, last offset of the first batch with it), from the last time entry and the batches
@@ -1013,7 +1018,7 @@ class Segment(SegmentState):
         index = self.index
         floor, floor_offset = index.time_floor_below(end)
         if floor >= 0 and floor_offset >= start:  # no record up to there has a larger timestamp
-            believed = self._batch_of_entry(index, floor, floor_offset)
+            believed = self._believed(index, floor, floor_offset)
             if believed is not None and believed.magic >= 2 and start <= believed.base_offset:
                 return max(floor, youngest(self.file, believed.position, stop)[0])
         if header.magic < 2 or header.base_offset < start:  # an old wrapper's header does not contain its base offset
@@ -1093,7 +1098,7 @@ class Segment(SegmentState):
         index = self.index
         # Not the entry of timestamp itself: a wrong bit in its offset may lead to a later batch of the same time.
         floor, floor_offset = index.time_floor(max(timestamp, 0) - 1)
-        believed = self._batch_of_entry(index, floor, floor_offset) if floor >= 0 else None
+        believed = self._believed(index, floor, floor_offset) if floor >= 0 else None
         if believed is not None and floor_offset >= start:
             position = believed.position
         else:
