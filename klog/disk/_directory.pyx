@@ -9,7 +9,7 @@ from libc.errno cimport EINTR, ENOENT, ENOTDIR
 from libc.errno cimport errno as c_errno
 from libc.stdint cimport int64_t
 from posix.fcntl cimport O_CLOEXEC, O_DIRECTORY, O_RDONLY, open
-from posix.stat cimport S_ISDIR, stat, struct_stat
+from posix.stat cimport S_ISDIR, lstat, stat, struct_stat
 from posix.unistd cimport close
 
 from klog.disk._path cimport encode_path
@@ -44,15 +44,15 @@ cdef enum:
     BUFFER = 32768
 
 
-def identity_of(str path):
-    """Return device and inode, which a directory keeps when it is renamed; None if there is no directory. Raises
-    OSError if the kernel reports another error."""
+def identity_of(str path, *, bint links=True):
+    """Return device and inode, which a directory keeps when it is renamed; None if there is no directory. links: follow
+    a symbolic link, else that is no directory. Raises OSError if the kernel reports another error."""
     cdef bytes encoded = encode_path(path)
     cdef const char *at = encoded
     cdef struct_stat found
     cdef int status
     with nogil:
-        status = stat(at, &found)
+        status = stat(at, &found) if links else lstat(at, &found)
     if status < 0 and c_errno not in (ENOENT, ENOTDIR):
         raise os_error(c_errno, path, reading=True)
     return (found.st_dev, found.st_ino) if status == 0 and S_ISDIR(found.st_mode) else None

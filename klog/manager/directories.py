@@ -14,7 +14,6 @@ import contextlib
 import errno
 import json
 import os
-import stat
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
@@ -25,6 +24,7 @@ from klog.disk import (
     exists,
     failed_sync_in,
     identity_of,
+    is_directory,
     is_final,
     naming_the_next_step,
     sync_name,
@@ -108,7 +108,7 @@ class LogDirectory:
         self._check_not_a_partition([entry.name for entry in listed])
         for entry in listed:
             if entry.is_symlink() and parse_directory_name(entry.name) is not None:
-                _log.warning("event=link_left_out path=%s", entry.path)  # see check_covers()
+                _log.warning("event=link_left_out path=%s", entry.path)  # see identity()
         if not self.read_only:
             self._lock = DirectoryLock(self.path)
         self.points = self._read(checkpoint.RECOVERY_POINT)
@@ -189,15 +189,16 @@ class LogDirectory:
         return f"{self.path.rstrip('/')}/{topic}-{partition}"
 
     def identity(self, topic: str, partition: int) -> tuple[int, int] | None:
-        """Return the identity of the partition's directory (see Claim); None if it is not here."""
-        return identity_of(self.partition_path(topic, partition)) if self.offline is None else None
+        """Return the identity of the partition's directory (see Claim); None if it is not here.
 
-    def check_covers(self, path: str) -> None:
-        """Raise OSError for a partition that is a symbolic link: another process may write where it leads to, under the
-        lock of that log.dir and with the checkpoints there."""
-        with naming_the_next_step(path, reading=True):
-            linked = stat.S_ISLNK(os.lstat(path).st_mode)
-        if linked:
+        Raises OSError for a symbolic link in a log.dir that is written: another process may write where it leads to,
+        under the lock of that log.dir and with the checkpoints there.
+        """
+        if self.offline is not None:
+            return None
+        path = self.partition_path(topic, partition)
+        identity = identity_of(path, links=self.read_only)
+        if identity is None and os.path.islink(path) and is_directory(path):
             raise OSError(
                 errno.ELOOP,
                 f"a symbolic link: the lock and the checkpoints of {self.path} do not cover where it leads. Open the "
@@ -205,6 +206,7 @@ class LogDirectory:
                 "follows the link",
                 path,
             )
+        return identity
 
     # ---- checkpoints -------------------------------------------------------------------------------------------------
 

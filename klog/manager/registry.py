@@ -159,8 +159,6 @@ class LogRegistry:
             raise self._catalog.unknown(*key)
         if self._state.read_only:
             options.hold_back(partial(directory.reader_bounds, key))
-        else:
-            directory.check_covers(path)
         log = core.Log(path, options)
         core.belong_to(log._core, directory, directory.flushed)
         return log
