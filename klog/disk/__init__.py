@@ -9,7 +9,7 @@ The only package that makes system calls on files. Its API:
   names              exists, is_directory: unlike os.path's, they raise if the disk cannot be read; remove_tree;
                      make_directories, sync_name: names of directories that survive a power cut
   locks              DirectoryLock, directory_lock and Leases between processes, Claim between the writers of one
-                     process; Descriptor: what they hold
+                     process
   zero copy          view_of, let_go, send_slice, and send_yielding in an event loop
   wake-ups           Notifier, Waiter
   page cache hits    ReadSampler counts the bytes that reads got from memory
@@ -23,7 +23,6 @@ from klog import lazy
 TYPE_CHECKING = False
 if TYPE_CHECKING:
     from klog.disk._batch_read import read_parts
-    from klog.disk._descriptor import Descriptor
     from klog.disk._direct import DirectFile
     from klog.disk._directory import identity_of
     from klog.disk._handles import Handles, Reusable
@@ -55,7 +54,6 @@ __all__ = [
     "AlignedBuffer",
     "BehindCounts",
     "Claim",
-    "Descriptor",
     "DirectFile",
     "DirectReader",
     "DirectWriter",
@@ -110,7 +108,6 @@ _PLACES = {
     "AlignedBuffer": "_io",
     "BehindCounts": "write_behind",
     "Claim": "claim",
-    "Descriptor": "_descriptor",
     "DirectFile": "_direct",
     "DirectReader": "direct",
     "DirectWriter": "direct",

@@ -25,7 +25,7 @@ import struct
 import weakref
 from collections.abc import Iterator
 
-from klog.disk._descriptor import Descriptor
+from klog.disk._io import LogFile
 from klog.disk.faults import naming_the_next_step
 from klog.disk.lock import directory_lock
 from klog.errors import ForkedHandle, LogClosed
@@ -50,7 +50,7 @@ class Holder(NamedTuple):
 class Leases:
     """One holder's leases, from construction to close(). One thread at a time; close() from any thread."""
 
-    _file: Descriptor
+    _file: LogFile  # it closes its descriptor once, also where a signal handler raises
 
     def __init__(self, directory: str, file_name: str, name: str) -> None:
         self.path = os.path.join(directory, file_name)
@@ -59,7 +59,8 @@ class Leases:
         self._pid = os.getpid()
         with directory_lock(directory):
             with naming_the_next_step(self.path):
-                self._file = Descriptor(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
+                fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o640)
+                self._file = LogFile(fd, self.path, True)
             try:
                 self._slot = self._enter()
                 _held.add(self)
@@ -90,7 +91,7 @@ class Leases:
         """Write the record. It only names the holder, so a full disk must not prevent leases."""
         text = f"pid={self._pid} name={self._name}".encode()
         with contextlib.suppress(OSError):
-            os.pwrite(self._file.number, text.ljust(_RECORD_BYTES - 1) + b"\n", self._slot * _RECORD_BYTES)
+            os.pwrite(self._file.fd, text.ljust(_RECORD_BYTES - 1) + b"\n", self._slot * _RECORD_BYTES)
 
     def _others(self) -> Iterator[tuple[int, Holder]]:
         """Yield the slots of the other living holders, in any order."""
@@ -109,7 +110,7 @@ class Leases:
 
     def _holder(self, slot: int) -> Holder:
         try:
-            text = os.pread(self._file.number, _RECORD_BYTES, slot * _RECORD_BYTES).decode()
+            text = os.pread(self._file.fd, _RECORD_BYTES, slot * _RECORD_BYTES).decode()
             words = dict(word.split("=", 1) for word in text.split())
             return Holder(words["name"], int(words["pid"]))
         except (OSError, ValueError, KeyError):  # also text that is not UTF-8
@@ -124,7 +125,7 @@ class Leases:
         """Raise LogClosed after close(), ForkedHandle in a forked child."""
         if self._pid != os.getpid():
             raise ForkedHandle(f"{self.path}: held by process {self._pid}, the parent; make a reader in this process")
-        if self._file.number < 0:
+        if self._file.fd < 0:
             raise LogClosed(f"{self.path}: this reader was closed; make a new one")
 
     def take(self, first: int, count: int = 1) -> bool:
@@ -161,7 +162,7 @@ class Leases:
 
     def close(self) -> None:
         """Release all numbers; closing twice is allowed."""
-        if self._file.number < 0:
+        if self._file.fd < 0:
             return
         _held.discard(self)
         with contextlib.suppress(OSError):  # a child that has not yet closed its copy would keep the locks

@@ -19,7 +19,7 @@ import weakref
 from collections.abc import Iterator
 
 from klog.clock import process_start_time
-from klog.disk._descriptor import Descriptor
+from klog.disk._io import LogFile
 from klog.disk.faults import naming_the_next_step
 from klog.errors import AlreadyLocked, ReentrantCall
 
@@ -38,7 +38,7 @@ class DirectoryLock:
     Raises AlreadyLocked if another holder has it, whose `holder` names that process if it is known; OSError.
     """
 
-    _file: Descriptor
+    _file: LogFile  # it closes its descriptor once, also where a signal handler raises
 
     def __init__(self, directory: str, *, shared: bool = False) -> None:
         self.path = os.path.join(directory, ".lock")
@@ -53,7 +53,8 @@ class DirectoryLock:
         """Lock the file. Returns False if the last holder has unlinked it meanwhile: a lock on it would exclude no
         other process."""
         with naming_the_next_step(self.path):
-            self._file = Descriptor(self.path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW)
+            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o640)
+            self._file = LogFile(fd, self.path, True)
         try:
             self._lock(directory, shared)
             with naming_the_next_step(self.path):
@@ -81,19 +82,19 @@ class DirectoryLock:
 
     def _has_its_name(self) -> bool:
         try:
-            return os.path.samestat(os.stat(self.path, follow_symlinks=False), os.fstat(self._file.number))
+            return os.path.samestat(os.stat(self.path, follow_symlinks=False), os.fstat(self._file.fd))
         except FileNotFoundError:
             return False
 
     def _write_holder(self) -> None:
         text = f"pid={self._pid} start={process_start_time(self._pid)}\n".encode()
         with contextlib.suppress(OSError):  # the name is optional: a full disk must not prevent opening the log
-            os.ftruncate(self._file.number, 0)
-            os.pwrite(self._file.number, text, 0)
+            os.ftruncate(self._file.fd, 0)
+            os.pwrite(self._file.fd, text, 0)
 
     def _holder(self) -> str | None:
         try:
-            pid, runs = _named_holder(self._file.number)
+            pid, runs = _named_holder(self._file.fd)
         except (OSError, ValueError, KeyError):
             return self._shared_holder()
         if not runs:
@@ -115,7 +116,7 @@ class DirectoryLock:
 
     def release(self) -> None:
         """Unlock, and remove the file if no other process holds it; releasing twice is allowed."""
-        if self._file.number < 0:
+        if self._file.fd < 0:
             return
         _held.discard(self)
         if os.getpid() == self._pid:

@@ -26,10 +26,10 @@ from klog.arguments import flag, optional_flag, optional_whole
 from klog.clock import Clock
 from klog.config import LogConfig, split_config
 from klog.disk import (
-    Descriptor,
     DirectoryLock,
     Files,
     HandleCache,
+    LogFile,
     check_directory_lock,
     directory_lock,
     exists,
@@ -67,7 +67,7 @@ _owners: weakref.WeakSet[_Owner] = weakref.WeakSet()
 class _Owner:
     """The locks of one Log.open, and the checkpoints that it writes when it closes."""
 
-    _claimed: Descriptor | None = None
+    _claimed: LogFile | None = None  # the directory itself
     _lock: DirectoryLock | None = None
 
     def __init__(self, path: str, files: Files) -> None:
@@ -75,7 +75,7 @@ class _Owner:
         self._parent = os.path.dirname(path) or "."
         self._renamed_marker = os.path.join(self._parent, checkpoint.CLEAN_SHUTDOWN_RENAMED)
         self._pid = os.getpid()
-        self._claimed = Descriptor(path, os.O_RDONLY | os.O_DIRECTORY)
+        self._claimed = LogFile(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), path)
         self.marker_was_there = False
         self.high_watermark_was_there = False
         _owners.add(self)
@@ -204,7 +204,7 @@ class _Owner:
         if self._lock is not None:
             self._lock.release()
             self._lock = None
-        if self._claimed is not None and self._claimed.number >= 0:
+        if self._claimed is not None and self._claimed.fd >= 0:
             if os.getpid() == self._pid:
                 fcntl.flock(self._claimed, fcntl.LOCK_UN)  # a forked child may still have a copy of the descriptor
             self._claimed.close()

@@ -1,2 +1,0 @@
-cdef class Descriptor:
-    cdef readonly int number    # -1: closed
