@@ -42,7 +42,7 @@ from libc.string cimport memcpy, memmove
 import os
 
 from klog.codec import compress
-from klog.disk.faults import read_error
+from klog.disk.faults import naming_the_next_step, read_error
 from klog.errors import CorruptBatch
 
 cdef extern from "stdlib.h" nogil:
@@ -57,15 +57,6 @@ cdef enum:
     SLOW = -9001        # the batch needs the GIL
     NO_MEMORY = -9002
     NOT_READ = -9003
-
-
-cdef int descriptor_of(LogFile file) except -1:
-    """Return a descriptor of the file that stays open when the file is closed. The caller closes it."""
-    cdef int fd = file.fileno()
-    try:
-        return os.dup(fd)
-    except OSError as error:
-        raise OSError(error.errno, error.strerror, file.path) from None
 
 
 cdef class SegmentPass:
@@ -272,7 +263,9 @@ cdef class SegmentPass:
         cdef int status
         # A concurrent close() closes its own descriptor, not this one: its number could be another file's by the next
         # read.
-        cdef int fd = descriptor_of(file)
+        cdef int fd = -1
+        with naming_the_next_step(file.path, reading=True):
+            fd = os.dup(file.fileno())
         self.next_offset, self.limit = base_offset, limit
         self.window_position = position
         self.window_size = self.window_at = 0

@@ -62,9 +62,8 @@ T = TypeVar("T", bound=Reusable)
 
 _log = logger_of("segment")
 _POSITION_MAX = 2**31 - 1
-_SIZE_MAX = 2**63 - 1
 _READ_BYTES = 1 << 20
-_NO_BATCH = _TIMESTAMP_MAX = 2**63 - 1
+_NO_BATCH = _TIMESTAMP_MAX = _SIZE_MAX = 2**63 - 1
 _HEADERS_AHEAD = 64  # enough that random fetches soon need no more looks, too few to delay one
 _INDEX_LAG_MAX = 1 << 20  # bytes that a reader's copy of a live index may lag: each lookup scans them
 _INDEX_BYTES_MIN = 24  # two time entries: the closing one fits even if segment.index.bytes is too small
@@ -728,8 +727,8 @@ class Segment(SegmentState):
             timestamp, offset = index.time_entry(0)
         except IndexError:  # unmapped meanwhile (S5)
             return False
-        upto = itertools.takewhile(lambda header: header.last_offset <= offset, HeaderIterator(self.file, 0, self.size))
-        return all(header.max_timestamp <= timestamp for header in upto)
+        after = find_offset(self.file, 0, self.size, offset + 1)
+        return youngest(self.file, 0, self.size if after is None else after.position)[0] <= timestamp
 
     def _newest_entry(self, index: IndexPair) -> tuple[tuple[int, int], Header | None]:
         """Return (timestamp, offset) of the last time entry, and its batch, None without an entry or if it is wrong."""

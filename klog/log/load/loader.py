@@ -277,7 +277,7 @@ def _load_read_only(inputs: Inputs) -> Loaded:
         found.details.append(_missing_text(inputs, segments, log_end))
     log_start = max(inputs.log_start_offset, segments[0].base_offset) if segments else inputs.log_start_offset
     if segments:  # the leader keeps an epoch whose records a crash or a truncation inside a gap has left out
-        epochs.truncate_from_end(segments[-1].next_offset + 1)
+        epochs.truncate_from_end(log_end + 1)
     if epochs.problem is not None or (not epochs.entries and any(segment.size for segment in segments)):
         learn_epochs(epochs, segments)
     elif segments:
