@@ -19,6 +19,7 @@ from klog.clock import ManualClock
 from klog.disk import LogFile, RealFiles
 from tests.support.abandon import abandon
 from tests.support.batches import batch, marker, transactional
+from tests.support.raising import ends
 
 T = 1_700_000_000_000
 SMALL = {"segment.bytes": 700, "index.interval.bytes": 100, "segment.index.bytes": 480}
@@ -76,15 +77,7 @@ class Interrupt:
         return self
 
     def during(self, action: Callable[[], object]) -> bool:
-        before = sys.gettrace()
-        sys.settrace(self)
-        try:
-            action()
-        except KeyboardInterrupt:
-            return True
-        finally:
-            sys.settrace(before)
-        return False
+        return ends(self, KeyboardInterrupt, action)
 
 
 @pytest.mark.parametrize(("durability", "stride"), [("os", 3), ("sync", 10)])

@@ -12,6 +12,19 @@ class Ended(Exception):
     """The exception that a signal handler raises."""
 
 
+def ends(trace: Any, error: type[BaseException], work: Callable[[], object]) -> bool:
+    """Run it under a trace function. Did that end it by this exception?"""
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        work()
+    except error:
+        return True
+    finally:
+        sys.settrace(before)
+    return False
+
+
 class Raising:
     """A trace function that raises Ended before instruction number `number` of a function of a file."""
 
@@ -32,12 +45,4 @@ class Raising:
 
     def ends(self, work: Callable[[], object]) -> bool:
         """Run it. Was it ended?"""
-        before = sys.gettrace()
-        sys.settrace(self)
-        try:
-            work()
-        except Ended:
-            return True
-        finally:
-            sys.settrace(before)
-        return False
+        return ends(self, Ended, work)
