@@ -13,6 +13,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import signal
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -105,6 +106,8 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell sets it for a job in the background
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     # kafka-python reads its message schemas by deprecated calls of importlib.
     config.addinivalue_line("filterwarnings", "ignore:(read|open)_text is deprecated:DeprecationWarning")
     config.pluginmanager.register(_Skips(config.getoption("--only-needs-skips")), "klog-skips")

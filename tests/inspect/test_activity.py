@@ -121,14 +121,7 @@ def test_a_damaged_file_of_a_reader_is_reported_and_hides_no_other_lag(data: Pat
 def test_ctrl_c_ends_it_without_an_error(data: Path) -> None:
     command = [sys.executable, "-m", "klog.cli", "top", str(data), "--json", "--interval", "0.05"]
     environment = {**os.environ, "PYTHONPATH": str(ROOT)}
-    with subprocess.Popen(
-        command,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored if the suite runs in the background
-    ) as top:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as top:
         assert top.stdout is not None and top.stderr is not None
         assert [json.loads(top.stdout.readline())["seconds"] > 0 for _ in range(2)] == [True, True]
         top.send_signal(signal.SIGINT)

@@ -389,17 +389,6 @@ def test_a_lone_append_never_waits_for_others(log: klog.Log, files: Gated) -> No
     assert log._core.commits.groups == log._core.commits.appends == 6 and log._core.commits.largest == 1
 
 
-@pytest.fixture
-def ctrl_c() -> Iterator[None]:
-    """Make SIGINT raise KeyboardInterrupt, even if it is ignored, as a shell sets it for background processes."""
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
-@pytest.mark.usefixtures("ctrl_c")
 def test_ctrl_c_takes_a_waiting_append_out_of_the_queue(log: klog.Log, files: Gated) -> None:
     files.close()
     leader = Appender(put(log, b"leads"))
