@@ -203,7 +203,7 @@ class Moves:
         copy = core.Log(path, options)
         try:
             core.belong_to(copy._core, target, target.flushed)
-            _keep_epochs(log._core, copy._core)
+            _keep_state(log._core, copy._core)
             if (copy.log_start_offset, copy.log_end_offset) != (log.log_start_offset, end):
                 raise OSError(f"{path} holds {copy!r} after copying {log!r}")
         except BaseException:
@@ -349,8 +349,10 @@ def copy_file(files: Files, source: str, target: str) -> int:
         return size
 
 
-def _keep_epochs(log: LogCore, copy: LogCore) -> None:
-    """Give a copy the leader epochs of the log: its load has dropped the entry of a leader without a record."""
+def _keep_state(log: LogCore, copy: LogCore) -> None:
+    """Give a copy what its load has dropped: the epoch of a leader without a record, and of producers what a snapshot
+    lacks. Both logs have the same batches."""
+    copy.producers.take_over(log.producers)
     copy.epochs.put_back(log.epochs.entries)
     copy.epochs.begin_at(log.epochs.current, log.log_end_offset)
     copy.epochs.flush()

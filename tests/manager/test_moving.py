@@ -126,6 +126,34 @@ def test_producers_and_a_log_start_inside_a_segment_move_too(tmp_path: Path) -> 
         assert log.producers == producers
 
 
+def test_duplicates_are_recognized_after_a_move(tmp_path: Path) -> None:
+    """A snapshot has only the last batch of a producer, whose retries may be of the last five."""
+    with opened(tmp_path) as logs:
+        log = filled(logs)
+        infos = [log.append_batches(produced(9, 0, sequence)) for sequence in range(5)]
+        logs.move("t", 0, tmp_path / "b")
+        again = [log.append_batches(produced(9, 0, sequence)) for sequence in range(5)]
+        assert [(info.first_offset, info.is_duplicate) for info in again] == [
+            (info.first_offset, True) for info in infos
+        ]
+        assert not log.append_batches(produced(9, 0, 5)).is_duplicate
+
+
+def test_a_transaction_whose_marker_is_not_replicated_stays_unstable_in_a_move(tmp_path: Path) -> None:
+    """A snapshot has only open transactions."""
+    with opened(tmp_path) as logs:
+        log = filled(logs)
+        log.update_high_watermark(60)
+        log.append_batches(transactional(9, 0, 0))
+        log.append_batches(marker(9, 0, "abort"), origin="coordinator")
+        log.update_high_watermark(61)
+        assert log.last_stable_offset == 60
+        logs.move("t", 0, tmp_path / "b")
+        assert log.last_stable_offset == 60
+        log.update_high_watermark(62)
+        assert log.last_stable_offset == 62
+
+
 def test_a_gap_between_segments_moves_too(tmp_path: Path) -> None:
     """A recovery of the whole log would take a gap that is not noted for lost records."""
     with opened(tmp_path) as logs:

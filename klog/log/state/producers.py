@@ -183,6 +183,13 @@ class Producers(ProducerFields):
         if self._snapshots is not None:
             self._snapshots.move_to(directory)
 
+    def take_over(self, other: Producers) -> None:
+        """Take the state of another log of the same batches, whose newest snapshot this one has loaded. A snapshot
+        lacks all but the last batch of a producer, and transactions with a marker above the high watermark."""
+        self.entries = {producer_id: entry.copy() for producer_id, entry in other.entries.items()}
+        self._transactions = Transactions(other._transactions)
+        self.high_watermark, self.unstable_at = other.high_watermark, other.unstable_at
+
     def take_snapshot(self) -> bool:
         """Write the state as `<end_offset>.snapshot` and sync file and directory.
 
