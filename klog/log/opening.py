@@ -178,7 +178,7 @@ def _expire_producers(log: LogCore) -> None:
     with log.lock:
         log.lock.begins(log, "an expiry of producers")
         if not log.closed:
-            log.producers.expire(log.clock.wall_ms())
+            log.producers.expire(log.clock.wall_ms(), log.options.broker.producer_id_expiration_ms)
 
 
 def belong_to(log: LogCore, owner: Owner, on_flush: Callable[[LogCore], None] | None = None) -> None:

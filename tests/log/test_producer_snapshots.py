@@ -30,8 +30,8 @@ def files(folder: Path) -> list[int]:
     return sorted(int(path.stem) for path in folder.glob("*.snapshot"))
 
 
-def opened(folder: Path, **more: int) -> Producers:
-    return Producers(Snapshots(str(folder), RealFiles()), **more)
+def opened(folder: Path) -> Producers:
+    return Producers(Snapshots(str(folder), RealFiles()))
 
 
 def reloaded(folder: Path, log_start: int, log_end: int, now: int = NOW, expiration_ms: int = DAY) -> Producers:
@@ -144,7 +144,7 @@ def test_reload_after_the_marker_and_before_it(tmp_path: Path) -> None:
 @pytest.mark.parametrize("origin", ["client", "replication"])
 def test_a_reload_drops_expired_producers(tmp_path: Path, origin: str) -> None:
     """PS26: its next batch is accepted as from a new producer."""
-    producers = opened(tmp_path, expiration_ms=1000)
+    producers = opened(tmp_path)
     write(producers, PID, 5, 0, 0)
     write(producers, PID, 5, 1, 1)
     producers.take_snapshot()
@@ -156,7 +156,7 @@ def test_a_reload_drops_expired_producers(tmp_path: Path, origin: str) -> None:
 
 def test_a_reload_keeps_producers_with_an_open_transaction_however_old(tmp_path: Path) -> None:
     """PS36: this also holds after a reload."""
-    producers = opened(tmp_path, expiration_ms=1000)
+    producers = opened(tmp_path)
     write(producers, PID, 5, 0, 0, txn=True)
     write(producers, OTHER, 5, 0, 1)
     producers.take_snapshot()

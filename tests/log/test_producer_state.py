@@ -330,7 +330,7 @@ def test_a_fencing_marker_alone() -> None:
     mark(producers, PID, 0, 42, abort=True)
     entry = producers.entries[PID]
     assert (entry.batches, entry.last_offset, entry.last_sequence) == ((), -1, -1)
-    producers.expire(NOW + DAY - 1)
+    producers.expire(NOW + DAY - 1, DAY)
     assert PID in producers.entries
 
 
@@ -339,12 +339,12 @@ def test_a_fencing_marker_alone() -> None:
 
 def test_an_expired_producer_is_treated_as_new() -> None:
     """PS35: its next sequence is accepted as a first one."""
-    producers = Producers(expiration_ms=1000)
+    producers = Producers()
     write(producers, PID, 5, 0, 0)
     write(producers, PID, 5, 1, 1)
-    producers.expire(NOW + 999)
+    producers.expire(NOW + 999, 1000)
     assert PID in producers.entries
-    producers.expire(NOW + 1000)
+    producers.expire(NOW + 1000, 1000)
     assert not producers.entries
     write(producers, PID, 5, 2, 2, at=NOW + 1000)
     assert (len(producers.entries), producers.end_offset) == (1, 3)
@@ -353,10 +353,10 @@ def test_an_expired_producer_is_treated_as_new() -> None:
 
 def test_producers_with_an_open_transaction_stay() -> None:
     """PS36: they never expire."""
-    producers = Producers(expiration_ms=1000)
+    producers = Producers()
     write(producers, PID, 5, 0, 0, txn=True)
     write(producers, OTHER, 5, 0, 1)
-    producers.expire(NOW + DAY)
+    producers.expire(NOW + DAY, 1000)
     assert list(producers.entries) == [PID]
 
 

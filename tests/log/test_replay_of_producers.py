@@ -66,7 +66,7 @@ def test_replay_gives_the_state_of_all_batches(
         for every in (False, True):
             if every:
                 monkeypatch.setattr(replay_module, "_remembered", lambda headers: headers)
-            producers, epochs = Producers(None, expiration_ms=1 << 60), LeaderEpochCache(str(tmp_path), RealFiles())
+            producers, epochs = Producers(), LeaderEpochCache(str(tmp_path), RealFiles())
             aborted = replay(headers, segment.file, producers, epochs, start)
             states = [(pid, state, producers.entries[pid].batches) for pid, state in producers.states.items()]
             known.append((aborted, states, epochs.entries, producers.first_unstable_offset))

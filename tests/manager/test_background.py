@@ -401,6 +401,20 @@ def test_producers_expire_on_schedule(tmp_path: Path) -> None:
         assert 9 not in log.producers
 
 
+def test_a_changed_expiration_of_producers_is_used_at_once(tmp_path: Path) -> None:
+    clock = ManualClock(NOW)
+    with opened(tmp_path, clock, {"producer.id.expiration.check.interval.ms": 100}) as logs:
+        logs.create_topic("t")
+        logs.start()
+        log = logs.log("t")
+        log.append_batches(produced(9, 0, 0))
+        clock.advance(5_000)
+        assert 9 in log.producers
+        logs.alter_config({"producer.id.expiration.ms": 5_000})
+        clock.advance(100)
+        assert 9 not in log.producers
+
+
 def test_a_period_of_2_63_1_ms_is_never(tmp_path: Path) -> None:
     """log.flush.scheduler.interval.ms defaults to 2^63-1."""
     clock = ManualClock(NOW)

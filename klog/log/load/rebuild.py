@@ -165,13 +165,13 @@ def producers_at(
     """
     kept = snapshots is not None
     files = Snapshots(inputs.directory, inputs.files) if snapshots is None else snapshots
-    producers = Producers(snapshots, expiration_ms=inputs.producer_expiration_ms)
+    producers = Producers(snapshots)
     for offset in reversed(files.offsets):
         if log_start < offset <= (end if snapshot_max is None else min(end, snapshot_max)):
             try:
                 producers.load(files.read(offset), offset)
                 if producers.entries:
-                    producers.expire(inputs.clock.wall_ms())
+                    producers.expire(inputs.clock.wall_ms(), inputs.producer_expiration_ms)
                 break
             except (CorruptSnapshot, FileNotFoundError) as error:
                 _log.warning("event=snapshot_unusable reason=%s", error)
@@ -294,7 +294,7 @@ def _producers_before(inputs: Inputs, segments: Sequence[Segment], segment: Segm
     """The producer state at the base offset of a segment. Mostly there is a snapshot of it."""
     if segment.base_offset > start:
         try:
-            producers = Producers(expiration_ms=inputs.producer_expiration_ms)
+            producers = Producers()
             producers.load(read_snapshot(inputs.directory, segment.base_offset), segment.base_offset)
             return producers
         except (CorruptSnapshot, FileNotFoundError):

@@ -30,13 +30,7 @@ class Producers(ProducerFields):
     unreadable: a marker could not be read in a replay, so that its transaction stays open.
     """
 
-    def __init__(
-        self,
-        snapshots: Snapshots | None = None,
-        *,
-        expiration_ms: int = 86_400_000,
-        like: Producers | None = None,
-    ) -> None:
+    def __init__(self, snapshots: Snapshots | None = None, *, like: Producers | None = None) -> None:
         """snapshots None: the state is in memory only, as for a reader. like: begin with a copy of that state."""
         self.end_offset = 0 if like is None else like.end_offset
         self.entries = {} if like is None else {pid: entry.copy() for pid, entry in like.entries.items()}
@@ -46,7 +40,6 @@ class Producers(ProducerFields):
         self.unreadable = False
         self._snapshots = snapshots
         self._snapshot_offset = 0  # end_offset of the newest snapshot
-        self._expiration_ms = expiration_ms
 
     # ---- queries ---------------------------------------------------------------------------------------------------
 
@@ -126,9 +119,9 @@ class Producers(ProducerFields):
         latest = None if self._snapshots is None else self._snapshots.latest
         self._snapshot_offset = log_start_offset if latest is None else latest
 
-    def expire(self, now_ms: int, expiration_ms: int | None = None) -> None:
+    def expire(self, now_ms: int, expiration_ms: int) -> None:
         """Forget producers whose last batch is at least expiration_ms old and that have no open transaction."""
-        limit = now_ms - (self._expiration_ms if expiration_ms is None else expiration_ms)
+        limit = now_ms - expiration_ms
         old = [pid for pid, e in self.entries.items() if e.timestamp <= limit and e.txn_first_offset is None]
         for producer_id in old:
             del self.entries[producer_id]

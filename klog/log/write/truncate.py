@@ -208,5 +208,5 @@ def reload_producers(log: LogCore) -> None:
             snapshots.delete(offset)
     start = min(start, max(inputs.log_start_offset, log.segments[0].base_offset))
     log.use_producers(producers_at(inputs, log.segments, start, end, snapshots=snapshots))
-    log.producers.expire(log.clock.wall_ms())
+    log.producers.expire(log.clock.wall_ms(), inputs.producer_expiration_ms)
     log.producers.on_high_watermark_updated(log.high_watermark)
