@@ -41,7 +41,7 @@ from klog.disk.warm_up import WarmedUp, warm_up
 from klog.log import closing, lifecycle, works
 from klog.log.load.loader import Recovery
 from klog.log.opening import open_log, options_of_snapshot
-from klog.log.options import Compression, Durability, Options, Policy, check_tools
+from klog.log.options import Compression, Durability, Options, Policy, check_tools, settled
 from klog.log.read import isolation as isolation_levels
 from klog.log.read import lookup, tail, warm_ranges
 from klog.log.read._fetch import FetchData, fetch_shortly
@@ -887,11 +887,12 @@ class Log:
         closing.delete(self._core)
 
     def update_config(self, config: LogConfig) -> None:
-        """Set another configuration, from the next append on. Raises InvalidConfig."""
+        """Set another configuration, from the next append on. With durability="interval" and no flush interval in it,
+        flush.ms is still that of the durability. Raises InvalidConfig."""
         instance("config", config, LogConfig, "a klog.LogConfig")
         with self._core.lock:
             self._core.lock.begins(self, "a change of configuration")
-            self._core.configure(config)
+            self._core.configure(settled(config, self._core.options.durability))
 
     def __enter__(self) -> Self:
         return self

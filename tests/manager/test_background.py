@@ -220,6 +220,18 @@ def test_durability_interval_flushes_within_a_second_also_without_start(tmp_path
         assert log.config.flush_ms == 2**63 - 1
 
 
+def test_durability_interval_outlives_another_configuration(tmp_path: Path) -> None:
+    clock = ManualClock(NOW)
+    with klog.Log.open(tmp_path / "t-0", durability="interval", clock=clock) as log:
+        log.update_config(klog.LogConfig({"retention.ms": 5_000}))
+        assert (log.config.flush_ms, log.config.retention_ms) == (1000, 5_000)
+        clock.advance(1000)
+        log.append([(None, b"x")])
+        assert log.recovery_point == 1
+        log.update_config(klog.LogConfig({"flush.ms": 77}))
+        assert log.config.flush_ms == 77
+
+
 def test_durability_interval_runs_a_thread_until_close(tmp_path: Path) -> None:
     def threads() -> list[str]:
         return [thread.name for thread in threading.enumerate() if thread.name.startswith("klog")]
