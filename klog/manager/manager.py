@@ -32,6 +32,7 @@ from klog.errors import KlogError, ReentrantCall
 from klog.log import core
 from klog.log.options import Compression, Durability, Options, Policy, check_choices, check_tools
 from klog.log.read import warm_ranges
+from klog.log.read.in_thread import in_thread
 from klog.log.read.optional_decoding import optional_decoding
 from klog.log.read.positions import checked_position
 from klog.log.state import forks
@@ -44,7 +45,6 @@ from klog.manager.commits import Commits
 from klog.manager.deletions import LogDeletions
 from klog.manager.directories import is_ordinary
 from klog.manager.directory_set import DirectorySet, Paths, as_paths
-from klog.manager.in_thread import in_thread
 from klog.manager.loading import Loading
 from klog.manager.moving import MoveProgress, Moves
 from klog.manager.open_state import OpenState

@@ -20,12 +20,12 @@ from klog.log.directory.checkpoint import encode_uuid
 from klog.log.directory.reader_positions import PositionFile, TopicPositions
 from klog.log.log import Log
 from klog.log.read import tables
+from klog.log.read.in_thread import in_thread
 from klog.log.read.isolation import Isolation
 from klog.log.read.optional_decoding import stream_of
 from klog.log.read.positions import checked_position
 from klog.log.read.reader import fields_of
 from klog.logger import logger_of
-from klog.manager.in_thread import in_thread
 from klog.manager.reader_share import GroupShare
 from klog.manager.topic_cursor import Missing, TopicCursor, offset_of
 from klog.manager.topic_positions import TopicPosition, check_positions, of_partition

@@ -12,8 +12,8 @@ from functools import partial
 from klog.log import AppendInfo
 from klog.log.log import Log
 from klog.log.options import Compression
+from klog.log.read.in_thread import in_thread
 from klog.log.write.append_async import append_group_async, may_flush
-from klog.manager.in_thread import in_thread
 from klog.manager.topic_append import Share, append_to_topic, count_in, encoded_shares, note_what_was_appended
 from klog.record import Records
 

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Literal, TypeVar
 
 from klog.errors import OffsetOutOfRange
 from klog.log.log import Log
+from klog.log.read.in_thread import in_thread
 from klog.log.read.isolation import Isolation
 from klog.log.read.lookup import resolve
 from klog.log.read.positions import Position
 from klog.log.read.reader import LogReader
 from klog.logger import logger_of
-from klog.manager.in_thread import in_thread
 from klog.record import Columns, Record
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Generic, Self, TypeVar
 from klog.clock import SystemClock
 from klog.disk import Waiter
 from klog.log.log import Log, waiter_for
+from klog.log.read.in_thread import in_thread
 from klog.log.read.isolation import Isolation
-from klog.manager.in_thread import in_thread
 from klog.manager.topic_cursor import TopicCursor, offset_of
 from klog.manager.topic_positions import TopicPosition, check_positions, of_partition
 from klog.manager.topic_source import TopicSource

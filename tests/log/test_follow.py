@@ -12,7 +12,7 @@ import pytest
 
 import klog
 from klog.clock import ManualClock
-from klog.errors import OffsetOutOfRange
+from klog.errors import CorruptBatch, OffsetOutOfRange
 from tests.support.logs import bases, one_log, tree, values
 from tests.support.patience import PATIENCE
 
@@ -105,6 +105,57 @@ def test_async_tail_ends_after_its_timeout(tmp_path: Path) -> None:
         log = logs.log("events")
         log.append([(None, b"x")] * 3)
         assert asyncio.run(follow(log)) == [b"x"] * 3
+
+
+def test_an_iteration_of_a_tail_goes_on_where_the_last_one_ended(tmp_path: Path) -> None:
+    with one_log(tmp_path, ManualClock()) as log:
+        log.append([(None, b"%d" % i) for i in range(6)])
+        tail = log.tail("earliest", timeout=0)
+        for record in tail:
+            assert record.offset == 0
+            break
+        begun = iter(tail)
+        assert [next(begun).offset, next(tail).offset] == [1, 2]
+        assert [record.offset for record in tail] == [3, 4, 5]
+        assert [*begun] == [], "an iteration that another one has overtaken returns nothing twice"
+        decoded = log.tail("earliest", timeout=0, decode="utf8")
+        assert next(decoded).offset == 0
+        texts = decoded.decoded()
+        assert [next(texts).value, *(each.value for each in texts)] == ["1", "2", "3", "4", "5"]
+
+
+def test_a_cancelled_task_loses_no_record_of_a_tail(tmp_path: Path) -> None:
+    async def follow(log: klog.Log) -> list[int]:
+        tail = log.tail("earliest", timeout=0)
+
+        async def rest() -> list[int]:
+            return [record.offset async for record in tail]
+
+        reading = asyncio.create_task(rest())
+        await asyncio.sleep(0)  # its thread begins to read
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        async for record in tail:
+            assert record.offset == 0
+            break
+        return await rest()
+
+    with one_log(tmp_path, ManualClock()) as log:
+        log.append([(None, b"x")] * 3)
+        assert asyncio.run(follow(log)) == [1, 2]
+
+
+def test_a_tail_does_not_skip_damage_after_bad_values(tmp_path: Path) -> None:
+    with one_log(tmp_path / "log", ManualClock()) as log, one_log(tmp_path / "letters", ManualClock()) as letters:
+        for value in (b"\xff", b"damaged", b"good"):
+            log.append([(None, value)])
+        path = Path(log.segments[0].path)
+        path.write_bytes(path.read_bytes().replace(b"damaged", b"Damaged"))
+        tail = log.tail("earliest", timeout=0, decode="utf8", dead_letter=letters).decoded()
+        with pytest.raises(CorruptBatch) as caught:
+            next(tail)
+        assert (letters.log_end_offset, caught.value.next_offset) == (1, 2)
 
 
 def test_a_tail_of_a_closed_log_raises(tmp_path: Path) -> None:

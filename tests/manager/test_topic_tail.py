@@ -15,7 +15,7 @@ import klog
 from klog.clock import ManualClock
 from klog.disk import watch
 from klog.errors import LogClosed, OffsetOutOfRange, UnknownTopicOrPartition
-from klog.manager import in_thread
+from klog.log.read import in_thread
 from klog.manager.catalog import TopicCatalog
 from tests.support.patience import PATIENCE
 from tests.support.resources import open_descriptors

@@ -3,6 +3,9 @@
 A log that is open for writing wakes its tails. If the writer is another process, inotify reports changes in the
 directory. With a clock other than SystemClock nothing can wake a sleeper: the tail then sleeps on the clock, in pauses
 that double up to 50 ms.
+
+A record moves the position when it is returned, not when it is read: an iteration that ends early, by `break`, an
+exception or a cancelled task, loses nothing for the next one.
 """
 
 from __future__ import annotations
@@ -15,6 +18,7 @@ from klog.clock import SystemClock
 from klog.disk import Notifier, Waiter
 from klog.errors import BadValue, CorruptBatch
 from klog.log.read.chunks import chunks
+from klog.log.read.in_thread import in_thread
 from klog.log.read.isolation import Isolation, bound
 from klog.log.read.refresh import refresh
 from klog.log.read.steady import note_next_offset
@@ -24,7 +28,7 @@ from klog.record import Record
 if TYPE_CHECKING:
     from klog.log.read.decoding import Decoded, Decoding
 
-T = TypeVar("T")
+T = TypeVar("T", bound="Record | Decoded")
 _CHUNK_BYTES = 1 << 20
 _PAUSE_MIN, _PAUSE_MAX = 0.001, 0.05
 
@@ -46,8 +50,8 @@ class Tail(Generic[T]):
     """Items made of the records of a log from an offset on, as they arrive. Sleeps between them. Ends `timeout` seconds
     after the last.
 
-    One iteration at a time. Raises OffsetOutOfRange if the next record was deleted before it was read, or the log was
-    truncated below it; LogClosed once the log is closed.
+    One iteration at a time; the next one goes on where it ended. Raises OffsetOutOfRange if the next record was deleted
+    before it was read, or the log was truncated below it; LogClosed once the log is closed.
     """
 
     def __init__(
@@ -69,31 +73,43 @@ class Tail(Generic[T]):
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._log.name} at {self._offset} {self._isolation}>"
 
-    def _made(self, records: list[Record]) -> list[T]:
-        """Return the items for these records."""
+    def _made(self, records: list[Record], stop: int) -> tuple[list[T], int]:
+        """Return the items for these records, and the offset after them: `stop`, if it is all of them."""
         raise NotImplementedError
 
-    def _ready(self) -> list[T]:
-        """The items that have arrived since the last call, at most one chunk."""
-        log = self._log
+    def _ready(self) -> tuple[list[T], int]:
+        """The items at the position, at most one chunk, and the offset after them."""
+        log, offset = self._log, self._offset
         refresh(log)
-        log.check_held(self._offset)
-        for chunk in chunks(log, self._offset, bound(log, self._isolation), self._isolation, _CHUNK_BYTES, False):
-            records = []
+        log.check_held(offset)
+        for chunk in chunks(log, offset, bound(log, self._isolation), self._isolation, _CHUNK_BYTES, False):
+            records, damage, stop = [], None, chunk.stop
             try:
                 for record in chunk.records():
                     records.append(record)
-                self._offset = chunk.stop
             except CorruptBatch as error:  # raised by the next call, after the records before it are returned
-                if not records:
-                    note_next_offset(log, error, self._offset)
-                    raise
-                self._offset = records[-1].offset + 1
+                damage, stop = error, records[-1].offset + 1 if records else offset
             if records:
                 self._pause = _PAUSE_MIN
-                if made := self._made(records):
-                    return made
-        return []
+                made, stop = self._made(records, stop)
+                if made:
+                    return made, stop
+            if damage is not None:
+                note_next_offset(log, damage, stop)
+                raise damage
+            offset = stop
+        return [], offset
+
+    def _returned(self, ready: list[T], stop: int) -> Iterator[T]:
+        """These items; each moves the position. Ends if another iteration has moved it."""
+        at = self._offset
+        for item in ready:
+            if self._offset != at:
+                return
+            at = self._offset = item.offset + 1
+            yield item
+        if self._offset == at:
+            self._offset = stop
 
     def _left(self, quiet_since: float) -> float | None:
         """Seconds until the timeout: None for never, 0 or less for now."""
@@ -113,9 +129,9 @@ class Tail(Generic[T]):
         with waiter_for([self._log]) as waiter:
             quiet_since = clock.monotonic()
             while True:
-                ready = self._ready()
+                ready, stop = self._ready()
+                yield from self._returned(ready, stop)
                 if ready:
-                    yield from ready
                     quiet_since = clock.monotonic()
                     continue
                 left = self._left(quiet_since)
@@ -133,10 +149,10 @@ class Tail(Generic[T]):
         with waiter_for([self._log]) as waiter:
             quiet_since = clock.monotonic()
             while True:
-                ready = await asyncio.to_thread(self._ready)
+                ready, stop = await in_thread(self._ready)
+                for each in self._returned(ready, stop):
+                    yield each
                 if ready:
-                    for each in ready:
-                        yield each
                     quiet_since = clock.monotonic()
                     continue
                 left = self._left(quiet_since)
@@ -151,8 +167,8 @@ class Tail(Generic[T]):
 class LogTail(Tail[Record]):
     """Records of a log from an offset on, as they arrive. Sleeps between them. Ends `timeout` seconds after the last.
 
-    One iteration at a time; next() goes on with one. Raises OffsetOutOfRange if the next record was deleted before it
-    was read, or the log was truncated below it; LogClosed once the log is closed.
+    One iteration at a time, the next one goes on where it ended; next() goes on with one. Raises OffsetOutOfRange if
+    the next record was deleted before it was read, or the log was truncated below it; LogClosed once the log is closed.
     """
 
     def decoded(self) -> DecodedTail:
@@ -162,14 +178,14 @@ class LogTail(Tail[Record]):
             raise ValueError("decoded() needs formats: tail(decode=...)")
         return DecodedTail(self._log, self._offset, self._timeout, self._isolation, self._decoding)
 
-    def _made(self, records: list[Record]) -> list[Record]:
-        return records
+    def _made(self, records: list[Record], stop: int) -> tuple[list[Record], int]:
+        return records, stop
 
 
 class DecodedTail(Tail["Decoded"]):
     """What LogTail.decoded() returns."""
 
-    def _made(self, records: list[Record]) -> list[Decoded]:
+    def _made(self, records: list[Record], stop: int) -> tuple[list[Decoded], int]:
         from klog.log.read.decoding import decoded_records  # klog.decode takes time to import
 
         assert self._decoding is not None
@@ -177,7 +193,7 @@ class DecodedTail(Tail["Decoded"]):
         try:
             found += decoded_records([(self._log.partition, records)], self._decoding)
         except BadValue as error:  # raised by the next call, after the records before it are returned
-            self._offset = error.offset
             if not found:
                 raise
-        return found
+            stop = error.offset
+        return found, stop
