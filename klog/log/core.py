@@ -14,7 +14,7 @@ TYPE_CHECKING = False
 if TYPE_CHECKING:
     from klog.log.closing import abandon, disown, end_interrupted_close, mark_for_deletion
     from klog.log.lifecycle import rename_locked
-    from klog.log.log import Log
+    from klog.log.log import Log, configure
     from klog.log.opening import belong_to
     from klog.log.read.isolation import ISOLATIONS
     from klog.log.read.reader import LogReader, in_turn
@@ -36,6 +36,7 @@ __all__ = [
     "append_group",
     "belong_to",
     "check_records",
+    "configure",
     "disown",
     "encoded_whole",
     "end_interrupted_close",
@@ -59,6 +60,7 @@ _PLACES = {
     "append_group": "write._append",
     "belong_to": "opening",
     "check_records": "write.inputs",
+    "configure": "log",
     "disown": "closing",
     "encoded_whole": "write._append",
     "end_interrupted_close": "closing",

@@ -60,6 +60,7 @@ from klog.log.read.refresh import refresh
 from klog.log.read.steady import check_there, noting, steadily
 from klog.log.retain import retention
 from klog.log.state import high_watermark
+from klog.log.state._log_core import LogCore
 from klog.log.state.high_watermark_rules import OffsetMetadata, OffsetSnapshot
 from klog.log.state.producers import ProducerState
 from klog.log.write import flush, leading, truncate
@@ -890,9 +891,7 @@ class Log:
         """Set another configuration, from the next append on. With durability="interval" and no flush interval in it,
         flush.ms is still that of the durability. Raises InvalidConfig."""
         instance("config", config, LogConfig, "a klog.LogConfig")
-        with self._core.lock:
-            self._core.lock.begins(self, "a change of configuration")
-            self._core.configure(settled(config, self._core.options.durability))
+        configure(self._core, config, known=True)
 
     def __enter__(self) -> Self:
         return self
@@ -919,6 +918,17 @@ def waiter_for(logs: Iterable[Log], directories: Iterable[str] = (), others: Ite
     """A Waiter that wakes when one of these logs changes, an entry of these directories, or what others notify of.
     Either all of the logs or none are read-only."""
     return tail.waiter_for([log._core for log in logs], directories, others)
+
+
+def configure(log: LogCore, config: LogConfig, *, known: bool) -> None:
+    """Log.update_config. known: False for a topic without a configuration of its own in a broker's directory: what it
+    has is not known, so retention and cleaner leave the log alone."""
+    with log.lock:
+        log.lock.begins(log, "a change of configuration")
+        if not known:
+            log.options.know_config(False)  # before there is another configuration, which must not be applied
+        log.configure(settled(config, log.options.durability))
+        log.options.know_config(known)
 
 
 def begin_deletion(log: Log, before: int) -> int:

@@ -86,8 +86,12 @@ class Options:
     high_watermark_path: str | None = None  # the checkpoint of high_watermark, for readers that follow it
 
     def configure(self, config: LogConfig) -> None:
-        """Use another configuration, which is known."""
-        self.config, self.config_known = config, True
+        """Use another configuration."""
+        self.config = config
+
+    def know_config(self, known: bool) -> None:
+        """Is the configuration that of the topic, or does it stand for one that is not known?"""
+        self.config_known = known
 
     def hold_back(self, look: Callable[[], ReaderBounds | None]) -> None:
         """Set a reader's bounds to what `look` returns. None: no commit in progress concerns it."""

@@ -199,6 +199,8 @@ class Moves:
             recovery_point=end,
             log_start_offset=log.log_start_offset,
             topic_id=log.topic_id,
+            config=log.config,
+            config_known=log._core.options.config_known,
         )
         copy = core.Log(path, options)
         try:

@@ -129,7 +129,7 @@ class LogRegistry:
                 if state.closed:
                     raise LogClosed(f"{state.path} was closed meanwhile: open it again")
                 if key in self._stale:
-                    log.update_config(self._catalog.config(topic))
+                    self._reconfigure(log)
                 replaced = self._logs.get(key)
                 if replaced is not None:
                     self._traffic.retire(replaced)
@@ -236,15 +236,20 @@ class LogRegistry:
 
     def configuration_changed(self, topic: str | None) -> None:
         """Apply a changed configuration of a topic, or of the directory and so of every topic (None). Manager's lock
-        held.
-
-        Raises InvalidConfig if a log cannot take it; logs before that one have taken it.
-        """
+        held."""
         self._stale.update(key for key in self._pending if topic in (None, key[0]))
         for (name, _), log in list(self._logs.items()):
             if topic in (None, name) and not log.closed:
-                log.update_config(self._catalog.config(name))
-            log._core.options.configure_broker(self._broker.current)
+                self._reconfigure(log)
+
+    def _reconfigure(self, log: Log) -> None:
+        """Let a log use the current configuration. Manager's lock held."""
+        config = self._catalog.config(log.topic)
+        if self._catalog.entry(log.topic) is not None:
+            log.update_config(config)
+        else:
+            core.configure(log._core, config, known=False)
+        log._core.options.configure_broker(self._broker.current)
 
     def end_cleanings(self) -> None:
         """End the cleanings of logs that are not compacted any more. The caller holds no lock."""

@@ -12,7 +12,7 @@ import pytest
 
 import klog
 from klog.clock import ManualClock
-from klog.errors import OffsetOutOfRange, ReadOnly
+from klog.errors import ConfigUnknown, OffsetOutOfRange, ReadOnly
 from klog.log.core import LogCore
 from klog.log.directory import checkpoint
 from klog.log.retain import retention
@@ -176,6 +176,25 @@ def test_a_log_of_unknown_configuration_keeps_everything(tmp_path: Path) -> None
         logs.alter_topic("t", {})
         clock.advance(2_000)
         assert logs.log("t").log_start_offset >= 10
+
+
+def test_another_configuration_of_the_directory_does_not_make_that_of_a_topic_known(tmp_path: Path) -> None:
+    clock = ManualClock(NOW)
+    with opened(tmp_path, clock) as logs:
+        ten_segments(logs, clock, "t")
+    (tmp_path / "klog-topics.json").unlink()
+    with opened(tmp_path, clock) as logs:
+        log = logs.log("t")
+        logs.start()
+        logs.alter_config({"log.retention.ms": 1, "log.roll.ms": 5})
+        assert log.config.segment_ms == 5  # new records come into segments of its size and age
+        clock.advance(100_000)
+        with pytest.raises(ConfigUnknown):
+            log.apply_retention()
+        assert log.log_start_offset == 0
+        log.update_config(log.config)
+        clock.advance(2_000)
+        assert log.log_start_offset >= 10
 
 
 # ---- flushes ---------------------------------------------------------------------------------------------------------

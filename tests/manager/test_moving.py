@@ -15,7 +15,7 @@ import pytest
 
 import klog
 from klog.clock import ManualClock
-from klog.errors import DuplicateLog, ReadOnly, StorageOffline, UnknownTopicOrPartition
+from klog.errors import ConfigUnknown, DuplicateLog, ReadOnly, StorageOffline, UnknownTopicOrPartition
 from klog.manager import moving
 from klog.manager.directories import LogDirectory
 from klog.manager.move_note import NOTE
@@ -180,6 +180,22 @@ def test_a_managed_high_watermark_moves_too(tmp_path: Path) -> None:
         assert log.high_watermark == 40
         log.append([(None, b"60")])
         assert log.high_watermark == 40
+
+
+def test_a_configuration_that_only_the_log_has_moves_too(tmp_path: Path) -> None:
+    with opened(tmp_path) as logs:
+        filled(logs)
+    for home in ("a", "b"):
+        (tmp_path / home / "klog-topics.json").unlink()
+    with opened(tmp_path) as logs:
+        log = logs.log("t")
+        logs.move("t", 0, tmp_path / "b")
+        with pytest.raises(ConfigUnknown):
+            log.apply_retention()
+        log.update_config(klog.LogConfig(CONFIG | {"retention.bytes": 0}))
+        logs.move("t", 0, tmp_path / "a")
+        assert log.config.segment_bytes == 700
+        assert log.apply_retention()
 
 
 def test_the_epoch_of_a_leader_without_a_record_moves_too(tmp_path: Path) -> None:

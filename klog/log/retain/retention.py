@@ -141,7 +141,6 @@ def is_due(log: LogCore, now_ms: int) -> bool:
 def apply(log: LogCore) -> int:
     """Delete the segments that retention selects. Returns their number. The caller holds no lock of the log."""
     log.check_writable()
-    _check_known(log)
     with contextlib.suppress(OSError, KlogError):
         outgoing(log)  # the first call reads the youngest timestamp of each segment: do that without the lock
     return _remove(log, outgoing)
@@ -201,8 +200,9 @@ def _check_known(log: LogCore) -> None:
 def outgoing(log: LogCore) -> list[tuple[Segment, str]]:
     """The segments that retention deletes now, each with the reason: first by log start, then by size, then by time.
 
-    Under the log's lock. Without it the result is approximate.
+    Under the log's lock. Without it the result is approximate. Raises ConfigUnknown.
     """
+    _check_known(log)
     config, left = log.config, log.segments
     size = log.size
     gone: list[tuple[Segment, str]] = []
