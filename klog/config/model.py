@@ -371,6 +371,12 @@ class ManagerConfig(_Config):
         _warn_of_small_segments(merged if "log.segment.bytes" in values else {})
         return _remade(type(self), merged)
 
+    @classmethod
+    def with_changes(cls, earlier: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
+        """Return run-time changes for altered(), of which the later one counts for each key, whatever its name."""
+        changed = {cls._target(name)[0] for name in later}
+        return {**{name: value for name, value in earlier.items() if cls._target(name)[0] not in changed}, **later}
+
     @staticmethod
     def _target(name: str) -> tuple[str, str]:
         """Return (the key that a name sets, whether it may change at run time)."""

@@ -6,10 +6,9 @@ Kafka: DynamicBrokerConfig.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from klog.config import ManagerConfig
+from klog.config import ManagerConfig
 
 
 class BrokerConfig:
@@ -20,9 +19,10 @@ class BrokerConfig:
         self._changes: dict[str, Any] = {}
 
     def alter(self, config: Mapping[str, Any], check: Callable[[ManagerConfig], object]) -> ManagerConfig:
-        """Set keys; None resets one. check: raises InvalidConfig for a configuration that cannot be taken over."""
-        merged = {**self._changes, **config}
+        """Set keys; None resets one. check: raises InvalidConfig for a configuration that cannot be taken over. Then
+        nothing has changed."""
         self.current.altered(config, self.current)
+        merged = ManagerConfig.with_changes(self._changes, config)
         altered = self._opened.altered(merged)
         check(altered)
         self.current = altered

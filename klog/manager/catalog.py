@@ -177,6 +177,14 @@ class TopicCatalog:
         except InvalidConfig as error:
             raise InvalidConfig(f"{self.file.path}: topic {topic}: {error}") from None
 
+    def check(self, broker: ManagerConfig) -> None:
+        """Raise InvalidConfig if another configuration of the directory excludes that of a topic which is valid now."""
+        for name, entry in self.file.entries.items():
+            if entry.config and _refusal(self._broker.current, entry) is None:
+                refusal = _refusal(broker, entry)
+                if refusal is not None:
+                    raise InvalidConfig(f"topic {name} has set {entry.config}: {refusal}")
+
     def alter(self, topic: str, config: Mapping[str, Any]) -> None:
         """Set keys of a topic's configuration; see LogManager.alter_topic."""
         partitions, entry, broker = self.partitions(topic), self.entry(topic), self._broker.current
@@ -196,6 +204,15 @@ class TopicCatalog:
         sticky = self._sticky.get(topic, 0) % partitions
         self._sticky[topic] = sticky + 1
         return sticky
+
+
+def _refusal(broker: ManagerConfig, entry: TopicEntry) -> InvalidConfig | None:
+    """Return why a topic's own configuration is invalid with this one of the directory; None if it is valid."""
+    try:
+        broker.topic_config(entry.config)
+    except InvalidConfig as error:
+        return error
+    return None
 
 
 def duplicate(topic: str, partition: int, homes: Iterable[LogDirectory]) -> DuplicateLog:

@@ -471,17 +471,23 @@ class LogManager:
     def alter_config(self, config: Mapping[str, Any]) -> ManagerConfig:
         """Set broker-level keys while the directory is open; None resets one to the value it was opened with.
 
-        Raises InvalidConfig, also for a key that is read only at start. Kafka: the dynamic broker configuration.
+        Raises InvalidConfig, also for a key that is read only at start, and for a default of topics that excludes what
+        a topic has set. Nothing has changed then. Kafka: the dynamic broker configuration.
         """
         self._state.check_writable()
         config = config_values("config", config, optional=False)
         with self._state.lock:
             self._state.begins("a change of configuration")
-            altered = self._broker.alter(config, self._cleaner.check)
+            altered = self._broker.alter(config, self._check_config)
             self._registry.configuration_changed(None)
         self._cleaner.reconfigure()
         self._registry.end_cleanings()
         return altered
+
+    def _check_config(self, config: ManagerConfig) -> None:
+        """Raise InvalidConfig if the cleaner or a topic cannot go on with this configuration of the directory."""
+        self._cleaner.check(config)
+        self._catalog.check(config)
 
     # ---- logs --------------------------------------------------------------------------------------------------------
 

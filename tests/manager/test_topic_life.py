@@ -446,6 +446,32 @@ def test_a_change_of_the_directorys_config_applies_to_all_logs(tmp_path: Path) -
         assert [log.config.segment_ms for log in held] == [5, 7]
 
 
+def test_a_change_of_the_directorys_config_that_a_topic_excludes_changes_nothing(tmp_path: Path) -> None:
+    with opened(tmp_path) as logs:
+        for name in ("a", "t", "z"):
+            logs.create_topic(name, config={"max.compaction.lag.ms": 1000} if name == "t" else None)
+        held, before = [logs.log("a"), logs.log("z")], logs.config
+        with pytest.raises(InvalidConfig, match=r"topic t has set .*min.compaction.lag.ms exceeds max.compaction.lag"):
+            logs.alter_config({"log.cleaner.min.compaction.lag.ms": 5000, "log.roll.ms": 5})
+        assert logs.config == before
+        assert [(log.config.min_compaction_lag_ms, log.config.segment_ms) for log in held] == [(0, 604_800_000)] * 2
+        assert logs.log("t").config.max_compaction_lag_ms == 1000
+        logs.delete_topic("t")
+        logs.alter_config({"log.cleaner.min.compaction.lag.ms": 5000})
+        assert [log.config.min_compaction_lag_ms for log in held] == [5000, 5000]
+
+
+def test_the_last_change_of_a_key_counts_whatever_its_name(tmp_path: Path) -> None:
+    with opened(tmp_path) as logs:
+        logs.create_topic("t")
+        log = logs.log("t")
+        for number, name in enumerate(("log.roll.ms", "segment.ms", "log_roll_ms", "log.roll.ms"), 1):
+            logs.alter_config({name: number})
+            assert log.config.segment_ms == number
+        logs.alter_config({"segment.ms": None})
+        assert log.config.segment_ms == 604_800_000
+
+
 @pytest.mark.parametrize("level", ["topic", "directory"])
 def test_a_change_while_a_log_is_being_loaded_is_not_lost(
     tmp_path: Path, level: str, monkeypatch: pytest.MonkeyPatch
