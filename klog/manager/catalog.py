@@ -150,9 +150,18 @@ class TopicCatalog:
         return self.file.entries.get(topic)
 
     def entry_of(self, topic: str, partitions: list[int]) -> TopicEntry:
-        """Return the same, or an entry for a topic of a broker's directory, with its id or a new one."""
+        """Return the same, or an entry for a topic of a broker's directory, with its id or a new one, and an unknown
+        configuration."""
         entry = self.entry(topic)
-        return entry or TopicEntry(self.topic_id(topic, partitions) or uuid.uuid4(), partition_count(partitions, None))
+        if entry is not None:
+            return entry
+        topic_id = self.topic_id(topic, partitions) or uuid.uuid4()
+        return TopicEntry(topic_id, partition_count(partitions, None), known=False)
+
+    def knows_config(self, topic: str) -> bool:
+        """Return whether klog-topics.json has the configuration of a topic."""
+        entry = self.entry(topic)
+        return entry is not None and entry.known
 
     def topic_id(self, topic: str, partitions: list[int]) -> uuid.UUID | None:
         """Return a topic's id, of klog-topics.json or else of one of its directories; None if none has one."""
@@ -191,7 +200,7 @@ class TopicCatalog:
         before = LogConfig(entry.config) if entry else None
         altered = (before or LogConfig()).replace(config)
         check_tiering(before, broker.topic_config(altered.given), broker)
-        self.file.put(topic, replace(self.entry_of(topic, partitions), config=plain(altered.given)))
+        self.file.put(topic, replace(self.entry_of(topic, partitions), config=plain(altered.given), known=True))
 
     def remove(self, topic: str) -> None:
         """Remove a topic, durably. Its id is kept while a directory is offline, which may hold logs of it."""

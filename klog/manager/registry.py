@@ -203,7 +203,7 @@ class LogRegistry:
             topic_id_stored=checkpoint.check_topic_id(path, topic_id),
             broker=self._broker.current,
             cleanings=self.cleanings,
-            config_known=entry is not None,
+            config_known=self._catalog.knows_config(key[0]),
             segments_left=segments_left,
             cleaned_to=directory.cleaned_to(key),
             identity=identity,
@@ -245,7 +245,7 @@ class LogRegistry:
     def _reconfigure(self, log: Log) -> None:
         """Let a log use the current configuration. Manager's lock held."""
         config = self._catalog.config(log.topic)
-        if self._catalog.entry(log.topic) is not None:
+        if self._catalog.knows_config(log.topic):
             log.update_config(config)
         else:
             core.configure(log._core, config, known=False)

@@ -197,15 +197,27 @@ class TopicLife:
                     f"total={total}: topic {name!r} has {first} partitions already; a number above that is expected"
                 )
             entry = self._catalog.entry_of(name, present)
+            if not entry.known and self._directories.offline:
+                raise StorageOffline(
+                    f"topic {name!r} is not in klog-topics.json, so it is unknown which partitions it has in "
+                    f"{', '.join(self._directories.offline)}, which is offline: add partitions when it is online"
+                )
             self._catalog.hide(name, first)
             try:
                 self._catalog.file.put(name, replace(entry, partitions=first, state="adding"))
                 self._make(name, range(first, total), entry.topic_id, self._directories.count_logs())
-                self._catalog.file.put(name, replace(entry, partitions=total, state=""))
+                self._end_addition(name, replace(entry, partitions=total))
             except BaseException:
                 self._undo(name)
                 raise
             self._catalog.show(name)
+
+    def _end_addition(self, name: str, entry: TopicEntry) -> None:
+        """Remove the note. What the configuration of a broker's topic is stays unknown."""
+        if entry.known:
+            self._catalog.file.put(name, replace(entry, state=""))
+        else:
+            self._catalog.file.remove(name)
 
     def _undo(self, name: str) -> bool:
         """Remove what a creation, or an addition of partitions, has made. Returns False if that failed: the next start
@@ -226,7 +238,7 @@ class TopicLife:
             if entry.state == "creating":
                 self._catalog.remove(name)
             else:
-                self._catalog.file.put(name, replace(entry, state=""))
+                self._end_addition(name, entry)
         except OSError as error:
             _log.error("event=%s_not_undone topic=%s reason=%s", _UNDONE[entry.state], name, error)
             return False

@@ -1,13 +1,13 @@
 """Topics of a LogManager: `klog-topics.json`, where klog keeps what Kafka keeps in its metadata log.
 
     {"version": 1, "generation": 7, "topics": {"<name>": {"topic_id": "<22 characters>", "partitions": 4,
-     "config": {"<key>": value}, "state": "creating"}}, "deleted": ["<22 characters>", ...]}
+     "config": {"<key>": value} or null, "state": "creating"}}, "deleted": ["<22 characters>", ...]}
 
 Each log directory has a copy, written with every change. The copy with the highest generation counts, and a start
 updates the others. A copy that cannot be read is skipped if another one can. state: an operation that a crash
 interrupted, which the next start undoes (creating; adding: the partitions from `partitions` on) or finishes
-(deleting); else absent. deleted: ids of topics that were deleted while a directory was offline, which may still hold
-logs of theirs.
+(deleting); else absent. config: null during an operation on a topic whose configuration is unknown. deleted: ids of
+topics that were deleted while a directory was offline, which may still hold logs of theirs.
 
 Kafka ignores the file. Without it (a broker's directory) the topics are those of the directory names, and their
 configuration is unknown: nothing is deleted because of it.
@@ -68,12 +68,14 @@ def check_collision(name: str, others: Iterable[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class TopicEntry:
-    """One topic: its id, number of partitions, and the configuration that was given for it."""
+    """One topic: its id, number of partitions, and the configuration that was given for it. known: False if that is
+    unknown, during an operation on a topic of a broker's directory, which then has no entry again."""
 
     topic_id: uuid.UUID
     partitions: int
     config: dict[str, Any] = field(default_factory=dict)
     state: State = ""
+    known: bool = True
 
 
 def partition_count(partitions: Sequence[int], entry: TopicEntry | None) -> int:
@@ -191,7 +193,8 @@ class TopicFile:
 
 
 def _plain(entry: TopicEntry) -> dict[str, Any]:
-    plain = {"topic_id": encode_uuid(entry.topic_id), "partitions": entry.partitions, "config": entry.config}
+    config = entry.config if entry.known else None
+    plain = {"topic_id": encode_uuid(entry.topic_id), "partitions": entry.partitions, "config": config}
     return {**plain, "state": entry.state} if entry.state else plain
 
 
@@ -221,12 +224,12 @@ def decode(data: bytes, path: str) -> TopicCopy:
 
 
 def _entry(entry: dict[str, Any]) -> TopicEntry:
-    state = entry.get("state", "")
-    if not isinstance(entry["partitions"], int) or not isinstance(entry["config"], dict):
+    state, config = entry.get("state", ""), entry["config"]
+    if not isinstance(entry["partitions"], int) or not isinstance(config, dict | None):
         raise ValueError(f"entry {entry!r}")
     if state not in _STATES:
         raise ValueError(f"state {state!r}")
-    return TopicEntry(_topic_id(entry["topic_id"]), entry["partitions"], entry["config"], state)
+    return TopicEntry(_topic_id(entry["topic_id"]), entry["partitions"], config or {}, state, config is not None)
 
 
 def _topic_id(text: Any) -> uuid.UUID:

@@ -16,6 +16,7 @@ import pytest
 import klog
 from klog.clock import ManualClock
 from klog.errors import (
+    ConfigUnknown,
     InvalidConfig,
     InvalidPartitions,
     InvalidTopic,
@@ -253,6 +254,56 @@ def test_the_next_start_undoes_an_addition_interrupted_by_a_crash(tmp_path: Path
         assert [record.value for record in logs.read("t")] == [b"kept"]
         logs.add_partitions("t", 3)
     assert json.loads(path.read_text())["topics"]["t"]["partitions"] == 3
+
+
+def test_partitions_are_added_to_a_topic_whose_configuration_is_unknown_and_stays_so(tmp_path: Path) -> None:
+    path = tmp_path / "klog-topics.json"
+    with opened(tmp_path) as logs:
+        logs.create_topic("t")
+        logs.append("t", [(None, b"kept")])
+    path.unlink()
+    with opened(tmp_path) as logs:
+        logs.add_partitions("t", 3)
+        assert {logs.log("t", partition).topic_id for partition in range(3)} == {logs.topic_id("t")}
+    document = unchecked_in(path)
+    assert document["topics"] == {}
+    with opened(tmp_path) as logs:
+        assert logs.topics() == {"t": [0, 1, 2]}
+        for partition in range(3):
+            with pytest.raises(ConfigUnknown):
+                logs.log("t", partition).apply_retention()
+        topic_id = logs.topic_id("t")
+        assert topic_id is not None
+    note = {"topic_id": checkpoint.encode_uuid(topic_id), "partitions": 1, "config": None, "state": "adding"}
+    path.write_text(json.dumps(document | {"topics": {"t": note}}))  # as after a crash
+    with opened(tmp_path) as logs:
+        assert logs.topics() == {"t": [0]}
+        assert unchecked_in(path)["topics"] == {}
+        with pytest.raises(ConfigUnknown):
+            logs.log("t").apply_retention()
+        logs.alter_topic("t", {})
+        logs.add_partitions("t", 2)
+        assert logs.log("t", 1).apply_retention() == 0
+
+
+def test_no_partitions_are_added_while_it_is_unknown_which_there_are(tmp_path: Path) -> None:
+    paths = [tmp_path / "a", tmp_path / "b"]
+    with klog.open(paths, create=True) as logs:
+        logs.create_topic("t", 2)
+    for path in paths:
+        (path / "klog-topics.json").unlink()
+    offline = next(path for path in paths if (path / "t-1").exists())
+    offline.rename(tmp_path / "gone")
+    offline.write_text("not a directory")
+    with klog.open(paths) as logs:
+        assert logs.topics() == {"t": [0]}
+        with pytest.raises(StorageOffline, match="unknown which partitions"):
+            logs.add_partitions("t", 2)
+    offline.unlink()
+    (tmp_path / "gone").rename(offline)
+    with klog.open(paths) as logs:
+        logs.add_partitions("t", 3)
+        assert logs.topics() == {"t": [0, 1, 2]}
 
 
 # ---- delete ----------------------------------------------------------------------------------------------------------
