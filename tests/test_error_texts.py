@@ -11,7 +11,7 @@ import pyarrow
 import pytest
 
 import klog
-from klog.errors import InvalidConfig, InvalidTopic, TopicExists, UnknownTopicOrPartition
+from klog.errors import InvalidConfig, InvalidPartitions, InvalidTopic, TopicExists, UnknownTopicOrPartition
 from tests.support.logs import tree
 
 klog_: Any = klog  # the tested calls fail type checks
@@ -36,7 +36,7 @@ MISTAKES: dict[str, tuple[type[Exception], str, Callable[[Any, Path], object]]] 
         r"partitions='3': an int expected, not str; use int\(\)",
         lambda logs, _path: logs.create_topic("u", partitions="3"),
     ),
-    "no partition": (ValueError, "partitions=0: from 1 to 10000", lambda logs, _path: logs.create_topic("u", 0)),
+    "no partition": (InvalidPartitions, "partitions=0: from 1 to 10000", lambda logs, _path: logs.create_topic("u", 0)),
     "too many partitions": (
         ValueError,
         "partitions=2147483648: from 1 to 10000",

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from klog import extras
-from klog.cli.output import ended_by_signals, json_option, print_json, progress_bar, progress_option, styled, table
+from klog.cli.output import (
+    Seconds,
+    ended_by_signals,
+    json_option,
+    print_json,
+    progress_bar,
+    progress_option,
+    styled,
+    table,
+)
 from klog.shown import size
 
 if TYPE_CHECKING:
@@ -48,7 +57,7 @@ _directory = click.argument(
     "--seconds",
     default=10.0,
     show_default=True,
-    type=click.FloatRange(min=0.1),
+    type=Seconds(min=0.1),
     help="How long to measure, roughly.",
 )
 @json_option
@@ -82,7 +91,7 @@ def log(directory: str, mib: int, seconds: float, as_json: bool, progress: bool)
 @click.option(
     "--size", "mib", metavar="MIB", default=512, type=click.IntRange(min=32), help="How much to write in all, roughly."
 )
-@click.option("--seconds", default=30.0, type=click.FloatRange(min=0.1), help="How long to measure, roughly.")
+@click.option("--seconds", default=30.0, type=Seconds(min=0.1), help="How long to measure, roughly.")
 @click.option("--plot", metavar="FILE", help="Draw the bars: .png, .svg or .pdf. Needs matplotlib.")
 @json_option
 @progress_option

@@ -10,7 +10,7 @@ import click
 
 from klog.cli.completing import topics
 from klog.cli.group import FAILURE
-from klog.cli.output import counted, json_option, print_json, progress_bar, progress_option, table, wrapped
+from klog.cli.output import Seconds, counted, json_option, print_json, progress_bar, progress_option, table, wrapped
 from klog.shown import size, to_json
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _CLEAR = "\x1b[H\x1b[2J"
 @click.option("--topic", help="Only this topic.", shell_complete=topics)
 @click.option("--segments/--no-segments", default=True, help="A line for each segment, not only for each partition.")
 @click.option("--plot", metavar="FILE", help="Draw hot and cold ranges: .png, .svg or .pdf.")
-@click.option("--watch", metavar="SECONDS", type=click.FloatRange(min=0.01), help="Repeat at this interval.")
+@click.option("--watch", metavar="SECONDS", type=Seconds(min=0.01), help="Repeat at this interval.")
 @click.option("--looks", metavar="N", type=click.IntRange(min=1), help="With --watch: stop after N rounds.")
 @json_option
 @progress_option

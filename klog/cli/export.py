@@ -161,6 +161,10 @@ def _errors_of_options() -> Iterator[None]:
         option = "--decode-key" if error.column == "key" else "--decode"
         hint = f"Correct {option} or the producer; or pass --on-bad null, which writes null there."
         raise BadValue(error.partition, error.offset, error.column, error.reason, hint) from None
+    except FileExistsError as error:
+        raise FileExistsError(
+            error.errno, "the file exists; name another, or pass --overwrite", error.filename
+        ) from None
     except (ValueError, ImportError) as error:
         if isinstance(error, KlogError | click.ClickException):
             raise

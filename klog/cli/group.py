@@ -14,12 +14,13 @@ import click
 
 from klog import __version__
 from klog.cli.output import Printed, error_fields, os_error, print_json
-from klog.cli.streams import discard_stdout, prepare_streams, print_any_name
+from klog.cli.streams import STDOUT, discard_stdout, prepare_streams, print_any_name
 from klog.errors import (
     AlreadyLocked,
     BadValue,
     CorruptData,
     InvalidConfig,
+    InvalidPartitions,
     InvalidTopic,
     KlogError,
     UnsupportedCompression,
@@ -57,7 +58,7 @@ def exit_code(error: BaseException) -> int:
     """Return the exit code for an error."""
     if isinstance(error, AlreadyLocked):
         return LOCKED
-    if isinstance(error, (InvalidConfig, InvalidTopic, UnsupportedCompression)):
+    if isinstance(error, (InvalidConfig, InvalidPartitions, InvalidTopic, UnsupportedCompression)):
         return USAGE
     if isinstance(error, (CorruptData, BadValue)):
         return DATA_PROBLEM
@@ -142,6 +143,8 @@ def failed(error: BaseException, *, as_json: bool) -> int:
     if isinstance(error, (click.Abort, KeyboardInterrupt)):
         _report("interrupted")
         return INTERRUPTED
+    if isinstance(error, OSError) and error.filename == STDOUT:
+        discard_stdout()  # what is still buffered would fail again when the process exits
     message = os_error(error) if isinstance(error, OSError) and not isinstance(error, KlogError) else str(error)
     _report(message, *getattr(error, "__notes__", ()))
     return exit_code(error)

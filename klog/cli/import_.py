@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from klog.cli.completing import topics
-from klog.cli.output import counted, json_option, print_json, progress_bar, progress_option
+from klog.cli.output import counted, json_option, os_error, print_json, progress_bar, progress_option, usage_errors
 from klog.shown import moment
 from klog.values import asdict
 
@@ -86,20 +86,25 @@ def command(
     """
     from klog.importing import import_file
 
-    with progress_bar(progress) as draw:
-        result = import_file(
-            file,
-            directory,
-            topic,
-            key=key,
-            timestamp=timestamp,
-            partitions=partitions,
-            compression=compression_of(compression),
-            config=config,
-            form=form,
-            progress=draw,
-            stdin=sys.stdin.buffer if file == "-" else None,
-        )
+    try:
+        with usage_errors(), progress_bar(progress) as draw:
+            result = import_file(
+                file,
+                directory,
+                topic,
+                key=key,
+                timestamp=timestamp,
+                partitions=partitions,
+                compression=compression_of(compression),
+                config=config,
+                form=form,
+                progress=draw,
+                stdin=sys.stdin.buffer if file == "-" else None,
+            )
+    except FileNotFoundError as error:
+        if error.filename != file:
+            raise
+        raise click.UsageError(os_error(error)) from None
     if as_json:
         spans = [
             {"partition": number, "first_offset": first, "next_offset": following}

@@ -6,6 +6,7 @@ for people. Colour only on a terminal and without NO_COLOR; progress only if std
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import shutil
@@ -79,6 +80,16 @@ def usage_errors() -> Iterator[None]:
         if type(error) is not ValueError:
             raise
         raise click.UsageError(str(error)) from None
+
+
+class Seconds(click.FloatRange):
+    """The type of an option that is a time: a number, not nan or inf."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        found = super().convert(value, param, ctx)
+        if not math.isfinite(found):
+            self.fail(f"{value} is not a number of seconds.", param, ctx)
+        return found
 
 
 def json_option(function: F) -> F:

@@ -8,7 +8,16 @@ from typing import Any
 import click
 
 from klog.cli.group import DATA_PROBLEM
-from klog.cli.output import json_option, print_json, printable, progress_bar, progress_option, table, wrapped
+from klog.cli.output import (
+    json_option,
+    print_json,
+    printable,
+    progress_bar,
+    progress_option,
+    table,
+    usage_errors,
+    wrapped,
+)
 from klog.shown import size
 
 
@@ -31,7 +40,7 @@ def command(ctx: click.Context, directory: str, to: str, as_json: bool, progress
     """
     from klog.repairing import rescue
 
-    with progress_bar(progress) as draw:
+    with usage_errors(), progress_bar(progress) as draw:
         found = rescue(directory, to, progress=draw)
     if as_json:
         print_json(found)

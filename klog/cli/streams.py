@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import sys
 from typing import Any
 
 from klog.shown import to_json
+
+STDOUT = "standard output"  # in errors
 
 
 def prepare_streams() -> bool:
@@ -21,8 +24,34 @@ def prepare_streams() -> bool:
     if sys.stderr is None:
         sys.stderr = open(2, "w", closefd=False)
     if closed:
-        sys.stderr.write("klog: standard output is closed: open it, or redirect it to /dev/null\n")
+        sys.stderr.write(f"klog: {STDOUT} is closed: open it, or redirect it to /dev/null\n")
+    else:
+        _name_stdout()
     return not closed
+
+
+class _Stdout(io.FileIO):
+    """The descriptor of stdout. An error of a write names it, as that of a file names the file."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except OSError as error:
+            error.filename = STDOUT
+            raise
+
+
+def _name_stdout() -> None:
+    old = sys.stdout
+    if isinstance(old, io.TextIOWrapper):
+        raw = _Stdout(old.fileno(), "w", closefd=False)
+        sys.stdout = io.TextIOWrapper(
+            io.BufferedWriter(raw),
+            encoding=old.encoding,
+            errors=old.errors,
+            line_buffering=old.line_buffering or old.write_through,  # python -u
+            write_through=old.write_through,
+        )
 
 
 def print_any_name() -> None:

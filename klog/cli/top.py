@@ -11,7 +11,17 @@ import click
 
 from klog.cli.cache import percent
 from klog.cli.group import OK
-from klog.cli.output import counted, json_option, note_dropped, print_json, printable, table, usage_errors, wrapped
+from klog.cli.output import (
+    Seconds,
+    counted,
+    json_option,
+    note_dropped,
+    print_json,
+    printable,
+    table,
+    usage_errors,
+    wrapped,
+)
 from klog.shown import size, to_json
 
 if TYPE_CHECKING:
@@ -38,9 +48,7 @@ _DROP = ("SEGMENTS", "CACHED", "END", "SIZE", "READER", "BYTES/S")
 
 @click.command("top")
 @click.argument("directories", metavar="DIR...", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False))
-@click.option(
-    "--interval", metavar="SECONDS", default=2.0, type=click.FloatRange(min=0.01), help="Between two samples."
-)
+@click.option("--interval", metavar="SECONDS", default=2.0, type=Seconds(min=0.01), help="Between two samples.")
 @click.option("--once", is_flag=True, help="Show one interval, then end.")
 @json_option
 @click.pass_context

@@ -42,12 +42,18 @@ def prepare(directory: Path) -> None:
     NewerFormat, AlreadyLocked, OSError."""
     if directory.exists() and not directory.is_dir():
         raise NotADemoDirectory(f"{directory} is a file; name a directory with --dir")
-    directory.mkdir(parents=True, exist_ok=True)
-    entries = sorted(directory.iterdir())
-    if entries:
-        _check_ours(directory, entries)
-        _clear(directory)
-    (directory / MARKER).write_text(json.dumps({"format": "klog-demo", "version": _VERSION}) + "\n")
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+        entries = sorted(directory.iterdir())
+        if entries:
+            _check_ours(directory, entries)
+            _clear(directory)
+        (directory / MARKER).write_text(json.dumps({"format": "klog-demo", "version": _VERSION}) + "\n")
+    except OSError as error:
+        if isinstance(error, KlogError):
+            raise
+        reason = f"{error.strerror}; name another directory with --dir"
+        raise OSError(error.errno, reason, error.filename) from error
 
 
 def _check_ours(directory: Path, entries: list[Path]) -> None:

@@ -25,6 +25,7 @@ from klog.importing.source import FORMATS, Source
 from klog.importing.values import Row
 from klog.log.options import Compression, check_tools
 from klog.manager import LogManager, open_directory
+from klog.manager.topic_life import checked_partitions
 from klog.manager.topics import check_topic_name
 from klog.progress import Event, Progress
 from klog.record import encode
@@ -70,8 +71,8 @@ def import_file(
     timestamp, records get the time of the append. partitions, config: for a new topic (default 1, and retention.ms=-1);
     for an existing topic they must not differ from what it has. Rows and values: klog.importing.rows.
 
-    Raises RowError, UnknownColumn, UnknownFormat, InvalidConfig, InvalidTopic: then nothing was created or appended;
-    OSError, after which a note of the error has the number of appended records.
+    Raises RowError, UnknownColumn, UnknownFormat, InvalidConfig, InvalidPartitions, InvalidTopic: then nothing was
+    created or appended; OSError, after which a note of the error has the number of appended records.
     """
     if form is not None and form not in FORMATS:
         raise UnknownFormat(f"format {form!r}: choose from {', '.join(FORMATS)}")
@@ -84,7 +85,7 @@ def import_file(
     topic = check_topic_name(topic)
     key = None if key is None else arguments.text("key", key)
     timestamp = None if timestamp is None else arguments.text("timestamp", timestamp)
-    partitions = arguments.optional_whole("partitions", partitions, 1)
+    partitions = None if partitions is None else checked_partitions("partitions", partitions)
     arguments.function("progress", progress)
     check_tools(clock, None)
     if stdin is not None:

@@ -52,7 +52,7 @@ from klog.manager.pool import run_all
 from klog.manager.readers import Readers
 from klog.manager.registry import LogRegistry
 from klog.manager.topic_append import append_to_topic
-from klog.manager.topic_life import PARTITIONS_MAX, TopicLife
+from klog.manager.topic_life import TopicLife, checked_partitions
 from klog.manager.topic_positions import TopicPosition, check_positions, of_partition
 from klog.manager.traffic import Rates, Traffic
 from klog.record import Record, Records, column_names
@@ -398,8 +398,8 @@ class LogManager:
         config and topic_id; nothing is changed.
 
         Raises InvalidTopic (also for a name that differs from that of another topic only by `.` and `_`, as in Kafka),
-        InvalidConfig, TopicExists (also with exist_ok, if it differs), StorageOffline (every directory has failed),
-        OSError.
+        InvalidPartitions, InvalidConfig, TopicExists (also with exist_ok, if it differs), StorageOffline (every
+        directory has failed), OSError.
         """
         self._check_usable()
         exist_ok = arguments.flag("exist_ok", exist_ok)
@@ -411,11 +411,11 @@ class LogManager:
         Most keys belong to another partition from then on (klog.partition_for); their earlier records stay where they
         are, so the order of one key's records over the change is lost. Partitions are never removed.
 
-        Raises UnknownTopicOrPartition, InvalidPartitions (total is not above the present number), StorageOffline,
-        OSError.
+        Raises UnknownTopicOrPartition, InvalidPartitions (total is not above the present number, or above
+        10,000), StorageOffline, OSError.
         """
         self._check_usable()
-        topic, total = text("topic", topic), whole("total", total, 1, PARTITIONS_MAX)
+        topic, total = text("topic", topic), checked_partitions("total", total)
         self._topic_life.add_partitions(topic, total)
 
     def delete_topic(self, name: str) -> None:

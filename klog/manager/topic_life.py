@@ -50,6 +50,14 @@ _UNDONE = {"creating": "creation", "adding": "addition"}  # what an interrupted 
 Directory = str | os.PathLike[str] | uuid.UUID | None
 
 
+def checked_partitions(name: str, number: object) -> int:
+    """Return the number of partitions that an argument asks for. Raises TypeError, InvalidPartitions."""
+    try:
+        return whole(name, number, 1, PARTITIONS_MAX)
+    except ValueError as error:
+        raise InvalidPartitions(str(error)) from None
+
+
 @dataclass(eq=False)
 class TopicLife:
     """The creations, extensions and deletions of one manager. Any thread."""
@@ -77,7 +85,7 @@ class TopicLife:
     ) -> None:
         """Create a topic; see LogManager.create_topic."""
         name = check_topic_name(name)
-        partitions = whole("partitions", partitions, 1, PARTITIONS_MAX)
+        partitions = checked_partitions("partitions", partitions)
         chosen = config if isinstance(config, LogConfig) else LogConfig(config_values("config", config))
         wanted_id = checkpoint.as_uuid(topic_id)
         check_tiering(None, self._broker.current.topic_config(chosen.given), self._broker.current)

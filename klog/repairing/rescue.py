@@ -16,6 +16,7 @@ import bisect
 import os
 from collections.abc import Callable, Iterator
 from itertools import zip_longest
+from pathlib import Path
 from typing import Any
 
 from klog import arguments
@@ -52,7 +53,8 @@ def rescue(
     copied besides the partitions. missing_files: path and reason, as text, of what could not be read besides them.
     problems: what verify finds in the result. progress: called with Events, in bytes of the source.
 
-    to: a directory that does not exist or is empty. Raises TopicExists if it is not empty, OSError.
+    to: a directory that does not exist or is empty, and is not inside the log.dir. Raises TopicExists if it is not
+    empty, ValueError, OSError.
     """
     where = check_directory(os.path.abspath(arguments.path("path", path)))
     target = os.path.abspath(arguments.path("to", to))
@@ -60,10 +62,12 @@ def rescue(
     check_tools(clock, None)
     files = RealFiles()
     located = partitions([where])
+    log_dir = os.path.dirname(where) if is_partition_directory(where) else where
+    if os.path.realpath(log_dir) in map(str, Path(os.path.realpath(target)).parents):
+        raise ValueError(f"to={target!r} is inside {log_dir}, which is only read: name a directory elsewhere")
     if exists(target) and os.listdir(target):
         raise TopicExists(f"to={target!r} is not empty: name a directory that does not exist yet")
     make_directories(target, files)
-    log_dir = os.path.dirname(where) if is_partition_directory(where) else where
     unread: list[str] = []
     starts = _log_starts(log_dir, unread)
     step = _stepper(progress, located)

@@ -27,6 +27,9 @@ BAD = {
         "FILE --dir DATA --topic t --compression xz",
         "FILE --dir FILE --topic t",
         "FILE --dir DATA/t-0 --topic t",
+        "FILE --dir= --topic t",
+        "FILE --dir DATA --topic u --partitions 10001",
+        "FILE --dir OUT --topic u --partitions 10001",
         "FILE --dir DATA",
     ],
     "export": [
@@ -71,7 +74,7 @@ BAD = {
         "DATA --config cleanup.policy=compact",
         "EMPTY",
     ],
-    "bench": ["disk MISSING", "disk --size 1", "disk --seconds 0", "zz"],
+    "bench": ["disk MISSING", "disk --size 1", "disk --seconds 0", "disk --seconds nan", "zz"],
     "ls": ["MISSING", "EMPTY", "DATA EMPTY", ""],
     "groups": ["DATA --group zz", "MISSING", "EMPTY", ""],
     "transactions": ["MISSING", "EMPTY", ""],
@@ -79,7 +82,15 @@ BAD = {
     "health": ["MISSING", "EMPTY", "DATA/t-0", "DATA DATA", ""],
     "tune": ["EMPTY --no-disk", "DATA/t-0 --no-disk", "DATA --profile zz", "DATA --yes", "MISSING"],
     "repair": ["EMPTY --dry-run", "DATA --yes --scratch EMPTY", "MISSING"],
-    "rescue": ["DATA --to DATA", "DATA", "EMPTY --to OUT", "MISSING --to OUT", "DATA --to FILE"],
+    "rescue": [
+        "DATA --to DATA",
+        "DATA",
+        "EMPTY --to OUT",
+        "MISSING --to OUT",
+        "DATA --to FILE",
+        "DATA --to=",
+        "DATA --to DATA/new",
+    ],
     "handover": [
         "MISSING",
         "DATA --config zz",
@@ -89,7 +100,14 @@ BAD = {
         "DATA --cluster-id zz",
         "DATA/t-0",
     ],
-    "top": ["MISSING", "EMPTY --once", "DATA/t-0 --once", "DATA --interval 0", "DATA DATA --once"],
+    "top": [
+        "MISSING",
+        "EMPTY --once",
+        "DATA/t-0 --once",
+        "DATA --interval 0",
+        "DATA --interval inf",
+        "DATA DATA --once",
+    ],
     "broker": [
         "FILE",
         "DATA --port 99999",
@@ -102,7 +120,7 @@ BAD = {
         "DATA --port 0 --properties MISSING",
         "DATA/t-0 --port 0",
     ],
-    "cache": ["DATA --topic zz", "DATA --looks 1", "DATA --plot x.zz", "EMPTY", "MISSING"],
+    "cache": ["DATA --topic zz", "DATA --looks 1", "DATA --watch nan", "DATA --plot x.zz", "EMPTY", "MISSING"],
     "config": ["explain zz", "explain", "zz"],
 }
 
@@ -130,8 +148,17 @@ def test_an_argument_that_cannot_be_used(verb: str, line: str, places: dict[str,
     document = json.loads(result.stdout)
     assert document.keys() == {"error"} and document["error"]["message"] in result.stderr
     assert document["error"].keys() == {"type", "message", "path", "position", "offset"}
-    assert "create=True" not in result.stderr and "on_bad" not in result.stderr and "start=" not in result.stderr
+    assert not [name for name in ("create=", "on_bad", "start=", "overwrite=") if name in result.stderr]
     assert tree(root) == before
+
+
+@pytest.mark.parametrize("verb", VERBS)
+def test_an_input_that_is_missing_is_exit_code_2(verb: str, places: dict[str, str]) -> None:
+    for line in BAD[verb]:
+        if "MISSING" in line:
+            for word, path in places.items():
+                line = line.replace(word, path)
+            assert run(verb, *line.split()).exit_code == 2
 
 
 @pytest.mark.parametrize("line", ["tune DATA --no-disk --apply", "repair DATA"])

@@ -253,6 +253,12 @@ def test_without_stdout_the_command_fails_at_once(data: Path) -> None:
     assert (result.returncode, json.loads(result.stdout)["offset"]) == (0, 0)
 
 
+@pytest.mark.parametrize("arguments", [("--jsonl",), ("--json",), ("--max", "1")])
+def test_an_error_of_stdout_names_it(data: Path, arguments: tuple[str, ...]) -> None:
+    result = _shell('"$@" >/dev/full', "cat", "--dir", data, "--topic", "t", *arguments)
+    assert (result.returncode, result.stderr) == (1, "klog: standard output: No space left on device\n")
+
+
 _INTERRUPTED = """
 import signal, sys
 wanted, sys.argv = sys.argv[1], ["klog", *sys.argv[2:]]

@@ -123,8 +123,8 @@ def test_import_errors_are_one_line_and_create_nothing(
 
 def test_import_of_a_missing_file(tmp_path: Path) -> None:
     result = run("import", tmp_path / "nothing.csv", "--dir", tmp_path / "d", "--topic", "t")
-    assert result.exit_code == 1
-    assert result.stderr == f"klog: {tmp_path / 'nothing.csv'}: no such file; name a CSV, JSON lines or Parquet file\n"
+    assert result.exit_code == 2
+    assert f"{tmp_path / 'nothing.csv'}: no such file; name a CSV, JSON lines or Parquet file\n" in result.stderr
 
 
 # ---- cat -----------------------------------------------------------------------------------------------------------

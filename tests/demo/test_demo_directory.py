@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -30,6 +31,11 @@ def used(tmp_path):
 def test_a_new_directory_is_created_with_its_parents(tmp_path):
     prepare(tmp_path / "a" / "b")
     assert [path.name for path in (tmp_path / "a" / "b").iterdir()] == [MARKER]
+
+
+def test_a_directory_that_cannot_be_made_names_the_next_step():
+    with pytest.raises(OSError, match="^[^;]*; name another directory with --dir: '/proc/demo'"):
+        prepare(Path("/proc/demo"))
 
 
 def test_an_earlier_runs_directory_is_replaced(used):
