@@ -289,10 +289,13 @@ class LogDirectory:
         return known.get(key, 0)
 
     def note(self, key: Partition, recovery_point: int, log_start_offset: int | None) -> None:
-        """Add a partition that has come here; log_start_offset is given if its files do not state it."""
+        """Add a partition that has come here; log_start_offset is given if its files do not state it. What an earlier
+        partition of the name has left does not count."""
         with self._mutex:
+            left = self.starts.pop(key, None)
             if log_start_offset is not None:
                 self.starts[key] = log_start_offset
+            if left != log_start_offset:
                 self._write(checkpoint.LOG_START, self.starts)
             self.points[key] = recovery_point
             self._write(checkpoint.RECOVERY_POINT, self.points)

@@ -154,6 +154,19 @@ def test_a_transaction_whose_marker_is_not_replicated_stays_unstable_in_a_move(t
         assert log.last_stable_offset == 62
 
 
+@pytest.mark.parametrize("start", [30, 500])
+def test_a_log_start_of_an_earlier_partition_of_the_name_does_not_count(tmp_path: Path, start: int) -> None:
+    """Another program has removed it from the target, with its checkpoint left as it was."""
+    with opened(tmp_path) as logs:
+        filled(logs)
+    (tmp_path / "b" / "log-start-offset-checkpoint").write_text(f"0\n1\nt 0 {start}\n")
+    with opened(tmp_path) as logs:
+        logs.move("t", 0, tmp_path / "b")
+        abandon(logs)
+    with opened(tmp_path) as logs:
+        assert values(logs.log("t")) == list(range(60))
+
+
 def test_a_gap_between_segments_moves_too(tmp_path: Path) -> None:
     """A recovery of the whole log would take a gap that is not noted for lost records."""
     with opened(tmp_path) as logs:
