@@ -104,7 +104,7 @@ cdef class CommitQueue:
         """How many appends shared an fdatasync."""
         return {
             "CommitGroupSizeCount": self.groups,
-            "CommitGroupSizeMean": self.appends / self.groups if self.groups else 0.0,
+            "CommitGroupSizeMean": self.appends / <double>self.groups if self.groups else 0.0,
             "CommitGroupSizeMax": self.largest,
             "CommitQueueSize": len(self.queued),
         }
