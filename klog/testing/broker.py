@@ -243,9 +243,16 @@ class TestBroker:
             self._crashes = Crash()
         self._crashes.begin(kill, self.start, restart_ms)
 
-    def _end_crash(self) -> None:
-        if self._crashes is not None:
-            self._crashes.end()
+    def _end_crash(self) -> bool:
+        """Do not start by itself any more. Would it have done so?"""
+        return self._crashes is not None and self._crashes.end()
+
+    def _pause(self) -> bool:
+        """stop(). Has it run, or would it have started by itself after a fault?"""
+        would_start = self._end_crash()
+        was_running = self._broker.is_running
+        self.stop()
+        return would_start or was_running
 
     def _remove(self) -> None:
         self._closed = True
@@ -556,8 +563,7 @@ class TestBroker:
         path = os.path.abspath(self._elsewhere(path))
         if os.path.exists(path):
             raise FileExistsError(f"{path}: it exists already; a snapshot is a new directory")
-        copy, was_running = _beside(path), self._broker.is_running
-        self.stop()
+        copy, was_running = _beside(path), self._pause()
         try:
             copy_directory(self.directory, copy)
             os.rename(copy, path)
@@ -578,8 +584,7 @@ class TestBroker:
         copy, before = _beside(own), _beside(own)
         try:
             copy_log_dir(path, copy)
-            was_running = self._broker.is_running
-            self.stop()
+            was_running = self._pause()
             try:
                 os.rename(own, before)
                 os.rename(copy, own)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -75,6 +76,17 @@ def test_a_killed_broker_starts_again_by_itself() -> None:
         with WireClient(b.bootstrap_servers) as client, pytest.raises(ConnectionError):
             produce(client, b"2")
     assert not [each for each in threading.enumerate() if each.name == "klog-test-crash"]
+
+
+def test_a_killed_broker_that_is_to_start_again_does_so_after_a_snapshot(tmp_path: Path) -> None:
+    with TestBroker(topics=["orders"]) as b:
+        b.inject("produce", kill="after", restart_ms=3_600_000, count=2)
+        for number, pause in enumerate((b.snapshot, b.restore)):
+            with WireClient(b.bootstrap_servers) as client, pytest.raises(ConnectionError):
+                produce(client, b"%d" % number)
+            pause(tmp_path / "s")
+            assert b.is_running
+        assert b.topic("orders").values() == [b"0"]
 
 
 def _accepts(b: TestBroker) -> bool:
