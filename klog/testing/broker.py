@@ -67,7 +67,7 @@ class TestBroker:
     the test. sasl: users with their passwords; mechanism: SCRAM-SHA-256, SCRAM-SHA-512 or PLAIN. client_config()
     has what clients need for both. as_version: pass for a broker of Kafka 2.8, 3.0, 3.9, 4.0, 4.1 or 4.3, which has
     older versions of requests. api_versions: the newest version of some APIs, such as {"fetch": 11}, None for one
-    that is missing. record: a new file that gets all requests, for klog.testing.replay, once the broker is stopped.
+    that is missing. record: a new file that gets each request when it arrives, for klog.testing.replay.
     control: serve klog.testing.control on control_url; control_port: 0 for a free one.
 
     An exception that leaves the `with` statement gets a note with the newest records of all topics, and the faults.
@@ -205,8 +205,6 @@ class TestBroker:
         """A `with` that ends what the broker's own end leaves, also if that fails."""
         left = ExitStack()
         left.callback(self._scheduler.stop)
-        if self._recorder is not None:
-            left.callback(self._recorder.flush)
         return left
 
     def restart(self) -> Self:

@@ -15,7 +15,7 @@ import base64
 import json
 import os
 import threading
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from klog import arguments
 from klog.clock import SystemClock
@@ -54,7 +54,8 @@ class Recorder:
         self._began = self._clock.monotonic()
         self._lock = threading.Lock()  # guards the two below
         self._connections: dict[str, int] = {}
-        self._file: BinaryIO = open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb")
+        # Without a buffer, which a forked child that exits would write again.
+        self._file = open(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb", buffering=0)
         self._write({_HEADER: VERSION})
 
     def admit(self, context: RequestContext, go_on: Callable[[], None]) -> bool:
@@ -78,19 +79,15 @@ class Recorder:
             )
         return True
 
-    def flush(self) -> None:
-        """Let readers of the file see what was recorded."""
-        with self._lock:
-            if not self._file.closed:
-                self._file.flush()
-
     def close(self) -> None:
         """Record no more. A second call does nothing."""
         with self._lock:
             self._file.close()
 
     def _write(self, line: dict[str, Any]) -> None:
-        self._file.write(to_json(line).encode(errors="replace") + b"\n")
+        left = memoryview(to_json(line).encode(errors="replace") + b"\n")
+        while left:
+            left = left[self._file.write(left) :]
 
 
 def recorded(path: str | os.PathLike[str]) -> Iterator[Recorded]:

@@ -81,7 +81,7 @@ EXITS = """
 import os, sys
 from klog.testing import TestBroker, place
 place._TMPFS = sys.argv[1]
-broker = TestBroker(topics=["orders"]).start()
+broker = TestBroker(topics=["orders"], record=sys.argv[2]).start()
 broker.topic("orders").append([(b"k", b"v")])
 child = os.fork()
 if child == 0:
@@ -92,10 +92,13 @@ print(os.listdir(sys.argv[1]))
 
 
 def test_a_process_removes_what_it_has_not_closed_when_it_exits(tmp_path: Path) -> None:
-    """A forked child does not: the broker is not its own."""
-    done = subprocess.run([sys.executable, "-c", EXITS, str(tmp_path)], capture_output=True, text=True, check=True)
+    """A forked child does not, nor does it write what is recorded: the broker is not its own."""
+    made, record = tmp_path / "made", tmp_path / "requests"
+    made.mkdir()
+    done = subprocess.run([sys.executable, "-c", EXITS, made, record], capture_output=True, text=True, check=True)
     assert done.stdout.startswith("['klog-test-"), done.stdout + done.stderr
-    assert list(tmp_path.iterdir()) == []
+    assert list(made.iterdir()) == []
+    assert record.read_text() == '{"klog_requests":1}\n'
 
 
 def test_a_restored_broker_keeps_its_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
