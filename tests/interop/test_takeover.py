@@ -223,6 +223,12 @@ otherwise(
     CRASH,
     frozenset({"first_undecided_offset", "producers"}),
 )
+otherwise(
+    "Kafka forgets the epochs of a log whose segments are all deleted; klog keeps the last one",
+    "lso-past-end-clean lso-past-end-unclean",
+    ENDINGS,
+    frozenset({"leader_epochs"}),
+)
 otherwise("an index of a closed segment, which no load checks", "fuzz-09-clean", ENDINGS, frozenset({"bad_indexes"}))
 
 
