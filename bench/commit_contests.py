@@ -1,9 +1,9 @@
 """Group commit: many durable appenders that share syncs; the peer is one appender with an fdatasync for each record.
 
-group commit    16 threads, and 16 tasks of one event loop, each 40 appends of one record, durability="sync": enough that
-                the first group, of one appender, does not count. The peer makes the same number of appends, one after the
-                other. The tests' table of kernel calls makes each fdatasync take 5 ms, so that the contest measures the
-                sharing and not the disk
+group commit    16 threads, and 16 tasks of one event loop, each 40 appends of one record, durability="sync": enough
+                that the first group, of one appender, does not count. The peer makes the same number of appends, one
+                after the other. The tests' table of kernel calls makes each fdatasync take 5 ms, so that the contest
+                measures the sharing and not the disk
 """
 
 from __future__ import annotations
