@@ -29,10 +29,18 @@ if TYPE_CHECKING:
 
 
 class TopicCatalog:
-    """Any thread reads; changes are made under the manager's lock. file: klog-topics.json. shown: notifies when new
-    partitions can be used, which is after the last change in a log.dir."""
+    """Any thread reads; changes are made under the manager's lock. shown: notifies when new partitions can be used,
+    which is after the last change in a log.dir."""
 
-    def __init__(self, directories: DirectorySet, broker: BrokerConfig, files: Files, durability: Durability) -> None:
+    def __init__(
+        self,
+        directories: DirectorySet,
+        broker: BrokerConfig,
+        files: Files,
+        durability: Durability,
+        *,
+        read_only: bool = False,
+    ) -> None:
         self._directories = directories
         self._broker = broker
         self._durability = durability
@@ -43,8 +51,16 @@ class TopicCatalog:
         self._shows = 0
         self.shown = Notifier()
         online = [directory.path for directory in directories.online()]
-        self.file = TopicFile(online, files, directories.write_failed)
-        self.file.load()
+        self._follows = read_only
+        self._file = TopicFile(online, files, directories.write_failed)
+        self._file.load()
+
+    @property
+    def file(self) -> TopicFile:
+        """klog-topics.json; for a reader, as the writer has it now."""
+        if self._follows:
+            self._file.follow()
+        return self._file
 
     def topics(self) -> dict[str, list[int]]:
         """Return the partitions of each topic; see LogManager.topics."""
@@ -147,7 +163,9 @@ class TopicCatalog:
 
     def entry(self, topic: str) -> TopicEntry | None:
         """Return what klog-topics.json states about a topic."""
-        return self.file.entries.get(topic)
+        if self._follows:
+            self._file.follow()
+        return self._file.entries.get(topic)
 
     def entry_of(self, topic: str, partitions: list[int]) -> TopicEntry:
         """Return the same, or an entry for a topic of a broker's directory, with its id or a new one, and an unknown
@@ -173,7 +191,9 @@ class TopicCatalog:
 
     def config(self, topic: str) -> LogConfig:
         """Return the configuration of a topic's logs. Raises InvalidConfig."""
-        entry, broker = self.file.entries.get(topic), self._broker.current
+        if self._follows:
+            self._file.follow()
+        entry, broker = self._file.entries.get(topic), self._broker.current
         own = entry.config if entry else {}
         made = self._configs
         if made[0] is not broker:

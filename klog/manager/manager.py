@@ -175,7 +175,7 @@ class LogManager:
             handles=HandleCache(),
             scheduler=self._scheduler,
         )
-        self._catalog = catalog = TopicCatalog(directories, broker, files, durability)
+        self._catalog = catalog = TopicCatalog(directories, broker, files, durability, read_only=state.read_only)
         self._traffic = Traffic(clock)
         self._registry = registry = LogRegistry(state, directories, catalog, broker, options, self._traffic)
         self._readers = Readers(state, directories, catalog, registry, files, clock)

@@ -203,7 +203,7 @@ class LogRegistry:
             topic_id_stored=checkpoint.check_topic_id(path, topic_id),
             broker=self._broker.current,
             cleanings=self.cleanings,
-            config_known=self._catalog.knows_config(key[0]),
+            config_known=entry is not None and entry.known,
             segments_left=segments_left,
             cleaned_to=directory.cleaned_to(key),
             identity=identity,

@@ -15,6 +15,7 @@ configuration is unknown: nothing is deleted because of it.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -104,6 +105,7 @@ class TopicFile:
         self.generation = 0
         self.changes = 0  # how often entries has changed: another number than generation, which a write raises first
         self.stale: list[str] = []  # copies that are not the newest
+        self._seen: list[tuple[int, int, int] | None] = []  # the copies, as they were before the last load
 
     @property
     def path(self) -> str:
@@ -112,6 +114,7 @@ class TopicFile:
 
     def load(self) -> None:
         """Read the copies. Raises CorruptCheckpoint if all existing copies are unreadable; NewerFormat."""
+        found = self._look()
         copies: dict[str, TopicCopy] = {}
         broken: CorruptCheckpoint | None = None
         for path in self._paths:
@@ -125,10 +128,31 @@ class TopicFile:
                 copies[path] = copy
         if broken is not None and not copies:
             raise broken
-        if copies:
-            newest = max(copies.values(), key=lambda copy: copy.generation)
-            self.entries, self.deleted, self.generation = dict(newest.entries), newest.deleted, newest.generation
-            self.stale = [path for path in self._paths if path not in copies or copies[path] != newest]
+        newest = max(copies.values(), key=lambda copy: copy.generation, default=TopicCopy(0, {}, frozenset()))
+        self.entries, self.deleted, self.generation = dict(newest.entries), newest.deleted, newest.generation
+        self.stale = [path for path in self._paths if path not in copies or copies[path] != newest] if copies else []
+        self._seen = found
+
+    def follow(self) -> None:
+        """Read the copies again, for a reader, if the writer has replaced one. If all are unreadable, what was read
+        before counts. Raises NewerFormat, OSError."""
+        found, before = self._look(), self.entries
+        if found != self._seen:
+            with contextlib.suppress(CorruptCheckpoint):
+                self.load()
+            self._seen = found
+            self.changes += self.entries != before
+
+    def _look(self) -> list[tuple[int, int, int] | None]:
+        """Return the identity of each copy, None for one that is missing: each write makes another file."""
+        found: list[tuple[int, int, int] | None] = []
+        for path in self._paths:
+            try:
+                stat = os.stat(path)
+                found.append((stat.st_ino, stat.st_mtime_ns, stat.st_size))
+            except FileNotFoundError:
+                found.append(None)
+        return found
 
     def put(self, name: str, entry: TopicEntry) -> None:
         """Set a topic, durably; if that fails, nothing has changed."""

@@ -462,6 +462,32 @@ def test_a_deletion_that_fails_anywhere_is_finished_later(tmp_path: Path, error:
     raise AssertionError("no attempt succeeded")
 
 
+def test_a_reader_follows_a_topic_that_is_created_again(tmp_path: Path) -> None:
+    with opened(tmp_path) as logs:
+        logs.create_topic("t")
+        logs.append("t", [(b"k", b"old")])
+        with klog.open(tmp_path, read_only=True) as used, klog.open(tmp_path, read_only=True) as unused:
+            assert [record.value for record in used.read("t")] == [b"old"]
+            logs.delete_topic("t")
+            logs.create_topic("t", partitions=2, config={"retention.ms": 7})
+            logs.append("t", [(b"k", b"new")])
+            for reader in (used, unused):
+                before = reader.topics_generation
+                assert [record.value for record in reader.read("t")] == [b"new"]
+                assert (reader.topic_id("t"), reader.topic_config("t").retention_ms) == (logs.topic_id("t"), 7)
+                logs.alter_topic("t", {"retention.ms": None})
+                assert reader.topics_generation != before
+                assert reader.topic_entries() == logs.topic_entries()
+                (tmp_path / "klog-topics.json").write_text("{")
+                assert reader.topic_entries() == logs.topic_entries()
+                logs.alter_topic("t", {"retention.ms": 7})
+        (tmp_path / "klog-topics.json").unlink()
+        with klog.open(tmp_path, read_only=True) as reader:
+            assert reader.topic_entries() == {}
+            logs.alter_topic("t", {})
+            assert reader.topic_entries() == logs.topic_entries()
+
+
 # ---- configuration of logs in use ------------------------------------------------------------------------------------
 
 
