@@ -103,6 +103,7 @@ class TopicLife:
             check_collision(name, topics)
             if not self._undo(name):
                 raise StorageOffline(f"topic {name!r}: an earlier creation could not be undone; open again")
+            self._check_free(wanted_id)
             given_id = wanted_id or uuid.uuid4()
             entry = TopicEntry(given_id, partitions, plain(chosen.given))
             self._catalog.hide(name, 0)
@@ -115,6 +116,12 @@ class TopicLife:
                 self._undo(name)
                 raise
             self._catalog.show(name)
+
+    def _check_free(self, topic_id: uuid.UUID | None) -> None:
+        """Raise ValueError for the id of another topic: what asks for a topic by its id would find the wrong one."""
+        for name, entry in self._catalog.file.entries.items():
+            if entry.topic_id == topic_id:
+                raise ValueError(f"topic_id={topic_id} is the id of topic {name!r}: choose another, or None")
 
     def _check_equal(
         self,

@@ -179,6 +179,18 @@ def test_exist_ok_accepts_an_equal_topic_and_names_every_difference(tmp_path: Pa
         assert tree(tmp_path) == before
 
 
+def test_an_id_is_that_of_one_topic_and_none_that_kafka_reserves(tmp_path: Path) -> None:
+    with opened(tmp_path) as logs:
+        logs.create_topic("t")
+        before = tree(tmp_path)
+        for reserved in (uuid.UUID(int=0), uuid.UUID(int=1), "A" * 22):
+            with pytest.raises(ValueError, match="Kafka reserves"):
+                logs.create_topic("u", topic_id=reserved)
+        with pytest.raises(ValueError, match="is the id of topic 't'"):
+            logs.create_topic("u", topic_id=logs.topic_id("t"))
+        assert tree(tmp_path) == before
+
+
 # ---- add partitions --------------------------------------------------------------------------------------------------
 
 

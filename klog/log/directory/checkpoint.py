@@ -171,13 +171,19 @@ def decode_uuid(text: str) -> uuid.UUID | None:
     return uuid.UUID(bytes=raw) if len(raw) == 16 else None
 
 
+_RESERVED_TOPIC_IDS = (0, 1)  # none, and that of the metadata log. Kafka: Uuid.RESERVED
+
+
 def as_uuid(value: uuid.UUID | str | None) -> uuid.UUID | None:
-    """An id given as UUID or in Kafka's text form. Raises ValueError."""
-    if value is None or isinstance(value, uuid.UUID):
-        return value
-    parsed = decode_uuid(value) if isinstance(value, str) else None
-    if parsed is None:
+    """A topic's id, given as UUID or in Kafka's text form. Raises ValueError, also for ids that Kafka reserves: a
+    broker does not load a partition with the first of them, which stands for none."""
+    if value is None:
+        return None
+    parsed = decode_uuid(value) if isinstance(value, str) else value
+    if not isinstance(parsed, uuid.UUID):
         raise ValueError(f"topic_id={value!r}: a uuid.UUID or Kafka's 22 characters expected")
+    if parsed.int in _RESERVED_TOPIC_IDS:
+        raise ValueError(f"topic_id={value!r}: Kafka reserves this id; None chooses one")
     return parsed
 
 
