@@ -6,7 +6,9 @@ Imports pyarrow, so only the functions of views.py import it.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
+from contextlib import closing
+from functools import partial
 from typing import Any
 
 import pyarrow
@@ -19,6 +21,57 @@ from klog.exporting.columns import COLUMNS, Columns
 from klog.log import LogReader
 from klog.log.read.isolation import Isolation
 from klog.log.read.positions import Position
+
+
+class TopicScanner:
+    """The scan of a topic, with the methods of pyarrow's Scanner. Any thread, any number of scans.
+
+    The thread that takes a batch reads it. A Scanner of pyarrow reads dozens of batches ahead, in a thread that goes on
+    after a consumer has had enough, as with LIMIT; a process that ends meanwhile is aborted, or hangs, because that
+    thread runs Python code.
+    """
+
+    def __init__(
+        self, schema: pyarrow.Schema, read: Callable[[], Iterator[pyarrow.RecordBatch]], options: dict[str, Any]
+    ) -> None:
+        self._read = read
+        self._options = options
+        self.dataset_schema = schema
+        self.projected_schema = self._scanner(schema.empty_table()).projected_schema
+
+    def _scanner(self, records: pyarrow.RecordBatch | pyarrow.Table) -> pyarrow.dataset.Scanner:
+        """Return a scanner of records in memory."""
+        return pyarrow.dataset.InMemoryDataset(records).scanner(**self._options)
+
+    def to_batches(self) -> Generator[pyarrow.RecordBatch, None, None]:
+        """Iterate the matching records."""
+        for batch in self._read():
+            yield from self._scanner(batch).to_batches()
+
+    def to_reader(self) -> pyarrow.RecordBatchReader:
+        """Return the matching records as a stream."""
+        return pyarrow.RecordBatchReader.from_batches(self.projected_schema, self.to_batches())
+
+    def to_table(self) -> pyarrow.Table:
+        """Return the matching records."""
+        return pyarrow.Table.from_batches(self.to_batches(), self.projected_schema)
+
+    def head(self, num_rows: int) -> pyarrow.Table:
+        """Return the first matching records. Reads no more than it needs for them."""
+        found, rows = [], 0
+        with closing(self.to_batches()) as batches:
+            while rows < num_rows and (batch := next(batches, None)) is not None:
+                found.append(batch)
+                rows += len(batch)
+        return pyarrow.Table.from_batches(found, self.projected_schema).slice(0, num_rows)
+
+    def take(self, indices: Any) -> pyarrow.Table:
+        """Return the matching records with these numbers."""
+        return self.to_table().take(indices)
+
+    def count_rows(self) -> int:
+        """Return the number of matching records."""
+        return sum(map(len, self.to_batches()))
 
 
 class TopicDataset(pyarrow.dataset.Dataset):  # type: ignore[misc]
@@ -57,19 +110,16 @@ class TopicDataset(pyarrow.dataset.Dataset):  # type: ignore[misc]
         formats = {column: each for column, each in self._formats.items() if column in names} or None
         return {number: logs.log(self._topic, number).read(**self._bounds, decode=formats) for number in numbers}
 
-    def scanner(
-        self, columns: Sequence[str] | None = None, filter: Any = None, **options: Any
-    ) -> pyarrow.dataset.Scanner:
-        """Return a scanner of some columns of the records that match a filter. Both None: all. options: batch_size,
-        use_threads and others of a Scanner."""
+    def scanner(self, columns: Sequence[str] | None = None, filter: Any = None, **options: Any) -> TopicScanner:
+        """Return a scanner of some columns of the records that match a filter. Both None: all. options: batch_size and
+        others of pyarrow's Scanner."""
         names = list(COLUMNS) if columns is None else list(columns)
         # An expression does not list its columns. A word of its text that only looks like a column costs time, no more.
         words = {*re.findall(r"\w+", str(filter))}
         needed = [name for name in COLUMNS if name in names or name in words]
         schema = pyarrow.schema([self._schema.field(name) for name in needed or ["offset"]])
-        return pyarrow.dataset.Scanner.from_batches(
-            self._batches(schema.names, filter), schema=schema, columns=names, filter=filter, **options
-        )
+        options = {**options, "columns": names, "filter": filter, "use_threads": False}
+        return TopicScanner(schema, partial(self._batches, schema.names, filter), options)
 
     def _batches(self, names: Sequence[str], filter: Any) -> Iterator[pyarrow.RecordBatch]:
         with klog.open(self._paths, read_only=True) as logs:

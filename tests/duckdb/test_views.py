@@ -22,6 +22,7 @@ from klog import record
 from klog.clock import ManualClock
 from klog.decode import Json
 from klog.errors import OffsetOutOfRange, UnknownTopicOrPartition
+from tests.support.resources import open_descriptors
 
 T = 1_700_000_000_000
 AT = datetime.fromtimestamp(T / 1000, UTC)
@@ -184,6 +185,34 @@ def test_rows_are_those_of_readers(data: Path) -> None:
     assert found.drop_columns(["timestamp"]).to_pylist() == expected.drop_columns(["timestamp"]).to_pylist()
     with pytest.raises(NotImplementedError, match="read it by DuckDB, scanner"):
         dataset.get_fragments()
+
+
+def test_a_query_with_a_limit_reads_no_further(data: Path, decoding: Decoding) -> None:
+    with klog.open(data, read_only=True) as logs:
+        chunk = logs.log("t", 0).segments[0].next_offset
+    before = open_descriptors()
+    with klog.duckdb.connect(data) as connection:
+        connection.execute("SET threads = 1")
+        assert len(connection.sql("SELECT value FROM t LIMIT 1").fetchall()) == 1
+        assert decoding.rows == chunk
+        assert open_descriptors() <= before
+    topic = klog.duckdb.dataset(data, "t")
+    decoding.clear()
+    assert topic.head(3, columns=["offset"]).to_pydict() == {"offset": [0, 1, 2]}
+    assert decoding.rows == chunk and open_descriptors() <= before
+
+
+def test_a_dataset_has_the_calls_of_pyarrow(data: Path) -> None:
+    topic, late = klog.duckdb.dataset(data, "t"), pc.field("offset") >= RECORDS - 2
+    assert topic.count_rows() == 2 * RECORDS and topic.count_rows(filter=late) == 4
+    assert topic.take([0, RECORDS], columns=["partition", "offset"]).to_pylist() == [
+        {"partition": 0, "offset": 0},
+        {"partition": 1, "offset": 0},
+    ]
+    assert {len(batch) for batch in topic.to_batches(batch_size=500, columns=["key"])} <= {100, 400, 500}
+    assert topic.head(0).num_rows == 0 and topic.scanner().dataset_schema == topic.schema
+    with pytest.raises(pa.ArrowInvalid, match="zz"):
+        topic.scanner(columns=["zz"])
 
 
 def test_decoded_values_are_columns_and_are_decoded_only_if_needed(data: Path) -> None:
