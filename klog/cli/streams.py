@@ -21,6 +21,8 @@ def prepare_streams() -> bool:
     while fd <= 2:
         fd = os.dup(fd)
     os.close(fd)
+    if sys.stdin is None:
+        sys.stdin = open(0, closefd=False)
     if sys.stderr is None:
         sys.stderr = open(2, "w", closefd=False)
     if closed:

@@ -6,6 +6,7 @@ its last index entry on. So the time span is not checked here: `verify` does tha
 
 from __future__ import annotations
 
+import bisect
 import os
 from typing import Any
 
@@ -167,11 +168,16 @@ def _read_files(result: Entry, path: str, log_start: int, recovery_point: int) -
             result["log_start_offset"] = result["log_end_offset"] = log_start
         return
     end, latest, result["problem"] = _last_segment(path, bases[-1])
-    result["log_start_offset"] = min(max(log_start, bases[0]), end)
+    result["log_start_offset"] = start = min(max(log_start, bases[0]), end)
     result["log_end_offset"] = end
+    if start == end:  # what the segment holds was deleted
+        return
     times = [latest, *(_last_time(path, base) for base in bases[:-1])]
     result["max_timestamp"] = max((time for time in times if time is not None and time >= 0), default=None)
-    result["first_timestamp"] = next((time for base in bases if (time := _first_time(path, base)) is not None), None)
+    if result["max_timestamp"] is not None:
+        left = bases[bisect.bisect_right(bases, start) - 1 :]
+        found = (_first_time(path, base, start) for base in left)
+        result["first_timestamp"] = next((time for time in found if time is not None), None)
 
 
 def _topic_id(path: str) -> str | None:
@@ -188,18 +194,11 @@ def _last_segment(path: str, base: int) -> tuple[int, int | None, str | None]:
 
     The end is the one that a reader sees. A torn tail is not a problem here: it may be a write in progress.
     """
-    start = 0
-    try:
-        entries = parse_offset_index(read_small(os.path.join(path, f"{base:020d}.index")), base).entries
-    except (CorruptData, OSError):
-        entries = []
     latest = _last_time(path, base)
     with ReadOnlyFile(os.path.join(path, f"{base:020d}.log")) as file:
-        if entries and _begins_at(file, entries[-1].position, entries[-1].offset):
-            start = entries[-1].position
         end = base
         problem = None
-        for item in scan(file, start):
+        for item in scan(file, _position_before(file, path, base, None)):
             if isinstance(item, Found):
                 end = item.batch.next_offset
                 latest = max(latest if latest is not None else -1, item.batch.max_timestamp)
@@ -213,6 +212,17 @@ def _last_segment(path: str, base: int) -> tuple[int, int | None, str | None]:
             if isinstance(item, Broken):
                 break
     return end, latest, problem
+
+
+def _position_before(file: ReadOnlyFile, path: str, base: int, offset: int | None) -> int:
+    """Return where a batch of a segment begins, by the last valid index entry up to an offset; None: the last one."""
+    try:
+        entries = parse_offset_index(read_small(os.path.join(path, f"{base:020d}.index")), base).entries
+    except (CorruptData, OSError):
+        return 0
+    if offset is not None:
+        entries = [entry for entry in entries if entry.offset <= offset]
+    return entries[-1].position if entries and _begins_at(file, entries[-1].position, entries[-1].offset) else 0
 
 
 def _begins_at(file: ReadOnlyFile, position: int, offset: int) -> bool:
@@ -231,13 +241,15 @@ def _last_time(path: str, base: int) -> int | None:
     return entries[-1].timestamp if entries else None
 
 
-def _first_time(path: str, base: int) -> int | None:
-    """Return the time of a segment's first record; None if it has no records or times."""
+def _first_time(path: str, base: int, start: int) -> int | None:
+    """Return the time of a segment's first record from the log start on that has one; None if there is none."""
     with ReadOnlyFile(os.path.join(path, f"{base:020d}.log")) as file:
-        for item in scan(file):
+        for item in scan(file, _position_before(file, path, base, start) if start > base else 0):
             if not isinstance(item, Found) or item.error is not None:
                 return None
-            if item.batch.count and not item.batch.is_control:
-                first = next(iter(item.batch)).timestamp
-                return first if first is not None and first >= 0 else None
+            if item.batch.next_offset <= start or item.batch.is_control or item.batch.max_timestamp < 0:
+                continue
+            for record in item.batch:
+                if record.offset is not None and record.offset >= start and record.timestamp >= 0:
+                    return record.timestamp
     return None

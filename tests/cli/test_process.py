@@ -253,6 +253,12 @@ def test_without_stdout_the_command_fails_at_once(data: Path) -> None:
     assert (result.returncode, json.loads(result.stdout)["offset"]) == (0, 0)
 
 
+def test_a_closed_stdin_is_an_empty_one(tmp_path: Path) -> None:
+    result = _shell('"$@" <&-', "import", "-", "--dir", tmp_path / "d", "--topic", "t")
+    assert (result.returncode, result.stderr) == (0, "")
+    assert result.stdout.startswith("0 records into new topic t")
+
+
 @pytest.mark.parametrize("arguments", [("--jsonl",), ("--json",), ("--max", "1")])
 def test_an_error_of_stdout_names_it(data: Path, arguments: tuple[str, ...]) -> None:
     result = _shell('"$@" >/dev/full', "cat", "--dir", data, "--topic", "t", *arguments)

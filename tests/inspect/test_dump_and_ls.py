@@ -16,6 +16,7 @@ from klog.manager import move_note
 from klog.record import encode
 from klog.security import Users
 from tests.support import golden
+from tests.support.logs import NOW, one_log
 
 KINDS = {"create": "create_time", "append": "log_append_time"}
 
@@ -192,6 +193,24 @@ def test_ls_matches_the_manifest(case: str, tmp_path: Path) -> None:
         latest = partition.largest_timestamp
         assert entry["max_timestamp"] == (latest if latest >= 0 else None)
     assert found == {}
+
+
+@pytest.mark.parametrize("index_interval", [0, 4096])
+def test_the_first_time_is_that_of_the_first_record_left_that_has_one(tmp_path: Path, index_interval: int) -> None:
+    with one_log(tmp_path, index_interval_bytes=index_interval) as log:
+        log.append([(None, b"v", -1), (None, b"v", NOW), (None, b"v", NOW + 5)])
+        for after in (-1, NOW + 2, NOW + 3):
+            log.append([(None, b"v", after)])
+        log.roll()
+        log.append([(None, b"v", NOW + 4)])
+        found = []
+        for start in (0, 2, 3, 5, 6, 7):
+            log.delete_records(start)
+            partition = ls(tmp_path)["topics"][0]["partitions"][0]
+            assert partition["log_start_offset"] == start
+            found.append(partition["first_timestamp"])
+        assert found == [NOW, NOW + 5, NOW + 2, NOW + 3, NOW + 4, None]
+        assert partition["max_timestamp"] is None
 
 
 def test_a_partition_that_was_never_written_is_an_empty_log(tmp_path: Path) -> None:
