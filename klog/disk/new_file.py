@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from klog.disk._io import LogFile
 from klog.disk.files import Files
-from klog.disk.presence import exists, is_directory
+from klog.disk.presence import exists, is_directory, is_file
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -48,12 +48,14 @@ class FileSink(io.RawIOBase):
 class NewFile(FileSink):
     """A FileSink of its own file.
 
-    overwrite: replace a file at this path; otherwise FileExistsError is raised if there is one. Raises
-    FileNotFoundError without the directory, OSError.
+    overwrite: replace a file at this path; otherwise FileExistsError is raised if there is one. A directory, device or
+    pipe is never replaced: OSError. Raises FileNotFoundError without the directory, OSError.
     """
 
     def __init__(self, path: str, files: Files, *, overwrite: bool = False) -> None:
         self._temporary: str | None = None  # set while there is one to be removed
+        if exists(path) and not is_file(path):  # not even as root, who may rename a file over /dev/null
+            raise OSError(errno.EINVAL, "not a regular file, so it is not replaced; name another", path)
         if not overwrite and exists(path):
             raise FileExistsError(errno.EEXIST, "the file exists; name another, or pass overwrite=True", path)
         directory = os.path.dirname(path) or "."

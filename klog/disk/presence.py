@@ -26,6 +26,12 @@ def is_directory(path: str, *, follow_symlinks: bool = True) -> bool:
     return mode is not None and stat.S_ISDIR(mode)
 
 
+def is_file(path: str) -> bool:
+    """Is the path a regular file, or a link to one? Raises OSError if that cannot be found out."""
+    mode = _mode(path, True)
+    return mode is not None and stat.S_ISREG(mode)
+
+
 def check_directory(path: str) -> str:
     """Return the path of a log.dir, or of a partition in it, that the caller has named. Raises FileNotFoundError,
     NotADirectoryError; OSError if that cannot be found out."""

@@ -170,8 +170,6 @@ def _read_files(result: Entry, path: str, log_start: int, recovery_point: int) -
     end, latest, result["problem"] = _last_segment(path, bases[-1])
     result["log_start_offset"] = start = min(max(log_start, bases[0]), end)
     result["log_end_offset"] = end
-    if start == end:  # what the segment holds was deleted
-        return
     times = [latest, *(_last_time(path, base) for base in bases[:-1])]
     result["max_timestamp"] = max((time for time in times if time is not None and time >= 0), default=None)
     if result["max_timestamp"] is not None:

@@ -152,6 +152,20 @@ def test_a_failure_leaves_no_file(logs: Any, tmp_path: Path, form: str) -> None:
     assert sorted(os.listdir(tmp_path)) == ["data"]
 
 
+@pytest.mark.parametrize("overwrite", [False, True])
+def test_a_pipe_a_device_or_a_directory_is_not_replaced(logs: Any, tmp_path: Path, overwrite: bool) -> None:
+    os.mkfifo(tmp_path / "pipe.csv")
+    (tmp_path / "link.csv").symlink_to(tmp_path / "pipe.csv")
+    (tmp_path / "directory.csv").mkdir()
+    before = {path: path.lstat().st_ino for path in tmp_path.iterdir()}
+    for name in ("pipe.csv", "link.csv", "directory.csv"):
+        with pytest.raises(OSError, match="not a regular file"):
+            export_file(logs, "t", tmp_path / name, overwrite=overwrite)
+        with pytest.raises(OSError, match="not a regular file"):
+            logs.read("t").to_parquet(tmp_path / name, overwrite=overwrite)
+    assert {path: path.lstat().st_ino for path in tmp_path.iterdir()} == before
+
+
 def test_a_time_beyond_the_calendar_is_named(logs: Any, tmp_path: Path) -> None:
     schema = '{"type": "record", "name": "F", "fields": [{"name": "at", "type": {"type": "long", "logicalType": "timestamp-micros"}}]}'
     late = b"\0\0\0\0\x07" + b"\xfe\xff\xff\xff\xff\xff\xff\xff\x7f"

@@ -210,7 +210,7 @@ def test_the_first_time_is_that_of_the_first_record_left_that_has_one(tmp_path: 
             assert partition["log_start_offset"] == start
             found.append(partition["first_timestamp"])
         assert found == [NOW, NOW + 5, NOW + 2, NOW + 3, NOW + 4, None]
-        assert partition["max_timestamp"] is None
+        assert partition["max_timestamp"] == NOW + 5, "of the segments, as in Kafka"
 
 
 def test_a_partition_that_was_never_written_is_an_empty_log(tmp_path: Path) -> None:
