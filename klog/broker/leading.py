@@ -68,7 +68,8 @@ class Leading:
                 self._waits,
                 self._coordinators.share_kind(),
                 max_bytes=settings.fetch_max_bytes,
-                throttle=protection.throttle_fetched,
+                throttle=protection.throttle_acquired,
+                quota_bytes=protection.fetch_bytes_max,
             )
 
         share_fetch = Late(late_apis.SHARE_FETCHES, make_share_fetch)

@@ -116,8 +116,14 @@ class Protection:
             self._quotas.made.unrecord(_user(context), context.client_id, "consumer_byte_rate", size)
         return waits_ms
 
+    def throttle_acquired(self, context: RequestContext, size: int) -> int:
+        """How long a client waits after a ShareFetch of this many bytes, in ms. It gets them also if it waits, as it
+        has acquired the records: they count."""
+        return self._throttle(context, "consumer_byte_rate", size)
+
     def fetch_bytes_max(self, context: RequestContext) -> int | None:
-        """The maximum number of bytes of a Fetch response: more would always be throttled. None without a quota."""
+        """The maximum number of bytes of a Fetch or ShareFetch response: more would always be throttled. None without a
+        quota."""
         return (
             None if self._quotas.made is None else self._quotas.made.fetch_bytes_max(_user(context), context.client_id)
         )

@@ -50,7 +50,8 @@ class Share(NamedTuple):
 
 
 class ShareFetch:
-    """Any thread. throttle: (context, bytes) -> ms that the client waits after them."""
+    """Any thread. throttle: (context, bytes) -> ms that the client waits after them. quota_bytes: the most that a
+    client's quota lets into one response: after more, its acknowledgements would come when its locks have timed out."""
 
     def __init__(
         self,
@@ -61,12 +62,14 @@ class ShareFetch:
         *,
         max_bytes: int,
         throttle: Callable[[RequestContext, int], int] | None = None,
+        quota_bytes: Callable[[RequestContext], int | None] | None = None,
     ) -> None:
         self._topics = topics
         self._purgatory = purgatory
         self._kind = kind
         self._max_bytes = max_bytes
         self._throttle = throttle
+        self._quota_bytes = quota_bytes
         self.sessions = ShareSessions(kind.config.max_share_sessions, scheduler, self._release)
         kind.on_left(lambda group_id, member_id: self.sessions.close(SessionKey(group_id, member_id)))
 
@@ -137,13 +140,16 @@ class ShareFetch:
         return Share(ShareKey(group_id, topic_id, number), topic, log)
 
     def read(
-        self, member_id: str, request: Any, shares: Sequence[Share], *, wait: bool
+        self, context: RequestContext, member_id: str, request: Any, shares: Sequence[Share], *, wait: bool
     ) -> tuple[dict[ShareKey, Any], int] | None:
         """The parts of a response by partition, and the bytes of their records. None: it is not enough, and the request
         can wait."""
         partitions = self._kind.partitions
-        left = max_bytes = min(request.max_bytes, self._max_bytes)
-        records, total, found = request.max_records, 0, {}
+        max_bytes = min(request.max_bytes, self._max_bytes)
+        allowed = None if self._quota_bytes is None else self._quota_bytes(context)
+        if allowed is not None:
+            max_bytes = min(max_bytes, allowed)
+        left, records, total, found = max_bytes, request.max_records, 0, {}
         with partitions.lock:
             wanted = min(request.min_bytes, max_bytes)  # more would never come
             if wait and wanted > 1:
@@ -314,7 +320,8 @@ class _Attempt:
                     except Refused as refused:
                         key = ShareKey(group_id, *pair)
                         parts[key] = _part(key, refused)
-                found = self._fetch.read(member_id, self._request, shares, wait=not expired and not parts)
+                wait = not expired and not parts
+                found = self._fetch.read(self._context, member_id, self._request, shares, wait=wait)
                 if found is None:
                     return False
                 parts, size = parts | found[0], found[1]

@@ -11,6 +11,7 @@ from klog.broker import Broker
 from klog.clock import ManualClock
 from klog.protocol import ApiKey, ErrorCode, messages
 from klog.record import encode
+from tests.broker.test_share_groups import CONFIG, acquired, earliest, join
 from tests.support.patience import until
 from tests.support.wire_client import WireClient
 
@@ -134,3 +135,25 @@ def test_requests_without_a_response_have_no_quota_of_time(tmp_path: Path) -> No
             client.send(ApiKey.PRODUCE, 9, Produce(acks=0, timeout_ms=1000, topic_data=[topic]))
         until(lambda: broker.logs.log("t").log_end_offset == 5)
         assert broker.metrics()["RequestsThrottled"] == 0
+
+
+def test_records_of_a_share_group_count_and_a_response_has_no_more_than_the_quota_lets_pass(tmp_path: Path) -> None:
+    """A client that must wait has got its records. Once they did not count, it got twice its quota."""
+    Alter = messages.AlterClientQuotas.Request
+    quota = Alter.Entry(
+        entity=[Alter.Entity(entity_type="client-id", entity_name="test")],
+        ops=[Alter.Op(key="consumer_byte_rate", value=1.0)],
+    )
+    config = CONFIG | {"quota.window.num": 11, "quota.window.size.seconds": 200}
+    with Broker(tmp_path / "data", listeners=["127.0.0.1:0"], config=config) as broker:
+        broker.topics.create("t", 1)
+        earliest(broker)
+        for _ in range(9):
+            broker.logs.log("t").append([(None, bytes(900))])
+        members = [join(broker) for _ in range(3)]
+        with WireClient(broker.bootstrap_servers, "admin") as client:
+            assert client.call(ApiKey.ALTER_CLIENT_QUOTAS, 1, entries=[quota]).entries[0].error_code == 0
+        found = [member.fetch() for member in members]
+        assert [acquired(each) for each in found] == [[(0, 1, 1)], [(2, 3, 1)], [(4, 5, 1)]]
+        assert [each.throttle_time_ms > 0 for each in found] == [False, True, True]
+        assert found[2].throttle_time_ms > found[1].throttle_time_ms
