@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import threading
+
 import pytest
 
 from klog.clock import ManualClock
 from klog.coordinator.groups.deadlines import Deadline, Deadlines
 from klog.locks import OwnLock
 from klog.scheduler import Scheduler
+from tests.support.patience import until
 
 
 class Watched:
@@ -74,6 +77,28 @@ def test_a_deadline_can_be_cancelled_and_set_again(watched: Watched) -> None:
     deadline.cancel()
     watched.clock.advance(100)
     assert watched.fired == [150]
+
+
+def test_a_deadline_that_is_cancelled_needs_no_task(watched: Watched) -> None:
+    deadline = watched.make()
+    deadline.set(100)
+    deadline.cancel()
+    assert all(task.cancelled for _, _, task in watched.scheduler._heap)
+
+
+def test_a_deadline_set_again_while_its_task_waits_for_the_lock_needs_one_task(watched: Watched) -> None:
+    deadline = watched.make()
+    deadline.set(10)
+    thread = threading.Thread(target=watched.clock.advance, args=(10,))
+    with watched.lock:
+        thread.start()
+        until(lambda: watched.scheduler.next_due_ms is None)  # the other thread has taken the task
+        deadline.cancel()
+        deadline.set(100)
+    thread.join()
+    assert len(watched.scheduler._heap) == 1
+    watched.clock.advance(100)
+    assert watched.fired == [110]
 
 
 def test_a_delay_of_zero_does_not_fire_inside_the_call(watched: Watched) -> None:

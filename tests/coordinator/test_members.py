@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from typing import Any
 
 import pytest
 
 from klog.errors import StorageOffline
-from klog.protocol import ErrorCode
+from klog.protocol import ApiKey, ErrorCode
 from tests.coordinator.harness import Groups
 
 
@@ -178,6 +180,25 @@ def test_many_heartbeats_need_one_task_of_the_scheduler(g: Groups) -> None:
         g.clock.advance(1)
         g.heartbeat("g", one.member_id, 1)
     assert len(g.scheduler._heap) == before
+
+
+def test_nothing_keeps_a_group_that_was_deleted_until_its_timeouts(g: Groups) -> None:
+    for version in (3, 9):
+        (one,) = g.stable("g", version=version, session=1_800_000, rebalance=2**31 - 1)
+        g.leave("g", one.member_id)
+        g.join("g", session=1_800_000)  # gets a member id, and does not use it
+        group = weakref.ref(g.coordinator.table.get("g"))
+        assert g.call(ApiKey.DELETE_GROUPS, groups_names=["g"]).response.results[0].error_code == 0
+        gc.collect()
+        assert group() is None
+
+
+def test_a_group_forgets_the_protocols_of_members_that_have_left(g: Groups) -> None:
+    for number in range(3):
+        (one,) = g.stable("g", protocols={f"protocol-{number}": b""})
+        g.leave("g", one.member_id)
+    group: Any = g.coordinator.table.get("g")
+    assert group._supported == {}
 
 
 # ---- LeaveGroup --------------------------------------------------------------------------------------------------

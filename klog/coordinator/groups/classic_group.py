@@ -256,7 +256,11 @@ class ClassicGroup:
 
     def _count(self, member: ClassicMember, step: int) -> None:
         for name, _ in member.protocols:
-            self._supported[name] = self._supported.get(name, 0) + step
+            count = self._supported.get(name, 0) + step
+            if count:
+                self._supported[name] = count
+            else:  # members choose their names: those of all that there ever were would add up
+                del self._supported[name]
 
     # ---- states ------------------------------------------------------------------------------------------------------
 

@@ -1,7 +1,8 @@
 """Deadlines that are moved often: by each heartbeat of a member.
 
 Moving a deadline later stores a number. The task that watches it finds the new one when it runs, and is scheduled again
-for the rest. So a member costs one task of the scheduler, however often it sends heartbeats.
+for the rest. So a member costs one task of the scheduler, however often it sends heartbeats. A deadline that is
+cancelled has none: it may be weeks away, as clients choose timeouts, and its task would keep the group until then.
 """
 
 from __future__ import annotations
@@ -60,6 +61,9 @@ class Deadline:
     def cancel(self) -> None:
         """There is no deadline any more."""
         self._due_ms = None
+        if self._task is not None:
+            self._task.cancel()
+            self._task = None
 
     def _arm(self, due_ms: int) -> None:
         if self._task is not None:
@@ -72,10 +76,11 @@ class Deadline:
             self._of.scheduler.schedule(self._name, self._fire, 1)
             return
         with self._of.lock:
+            now_ms = self._of.now_ms()
+            if self._due_ms is None or self._armed_ms > now_ms or self._of.closed:
+                return  # it was cancelled while this task waited for the lock, and perhaps set again
             self._task = None
-            if self._due_ms is None or self._of.closed:
-                return
-            if self._due_ms > self._of.now_ms():
+            if self._due_ms > now_ms:
                 self._arm(self._due_ms)
                 return
             self._due_ms = None

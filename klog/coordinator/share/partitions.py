@@ -265,13 +265,11 @@ class SharePartitions:
             partition.start_at(log.log_start_offset)
 
     def _watch(self, key: ShareKey) -> None:
-        """Set the timer for the first acquisition that ends."""
+        """Set the timer for the first acquisition that ends. Without one an earlier timer goes on: it is soon moved."""
         due_ms = self._find(key).partition.deadline_ms
-        timer = self._timers.get(key)
         if due_ms is None:
-            if timer is not None:
-                timer.cancel()
             return
+        timer = self._timers.get(key)
         if timer is None:
             timer = self._timers[key] = self._deadlines.make(f"share locks {key}", partial(self._expired, key))
         timer.set(due_ms - self._scheduler.now_ms())
