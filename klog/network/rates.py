@@ -50,7 +50,7 @@ class Rate:
         """The same, at most one window."""
         return min(self.throttle_seconds(now), self._seconds)
 
-    @property
-    def last_event(self) -> float | None:
-        """When the last event was recorded; None if the windows have none."""
-        return self._samples[-1][1] if self._samples else None
+    def is_new(self, now: float) -> bool:
+        """Is there no event in the windows any more?"""
+        self._forget(now)
+        return not self._samples

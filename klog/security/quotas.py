@@ -39,7 +39,6 @@ if TYPE_CHECKING:
     from klog.security.context import Context
 
 FILE = "klog-quotas.json"
-_IDLE_SECONDS_MAX = 3600.0
 _RATES_MAX = 1000  # before idle ones are searched for
 _APPLIED_MAX = 10_000
 THROTTLE_MS_MAX = 2**31 - 1
@@ -222,12 +221,11 @@ class ClientQuotas:
         return bucket
 
     def _forget_idle_locked(self, now: float) -> None:
-        """Remove rates that have been idle for an hour, when there are twice as many as the last time."""
+        """Remove what is as if it were new, when there is twice as much as the last time: a client can make up ids."""
         if len(self._rates) + len(self._buckets) < self._search_at:
             return
-        idle = now - _IDLE_SECONDS_MAX
-        self._rates = {key: each for key, each in self._rates.items() if (each.last_event or idle) > idle}
-        self._buckets = {key: each for key, each in self._buckets.items() if each.last_event > idle}
+        self._rates = {key: each for key, each in self._rates.items() if not each.is_new(now)}
+        self._buckets = {key: each for key, each in self._buckets.items() if not each.is_full(now)}
         self._search_at = max(_RATES_MAX, 2 * (len(self._rates) + len(self._buckets)))
 
     def __repr__(self) -> str:

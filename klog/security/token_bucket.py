@@ -27,7 +27,7 @@ class TokenBucket:
         self._tokens = min(self.bound * self._seconds, self._tokens + self.bound * (now - self._updated))
         self._updated = now
 
-    @property
-    def last_event(self) -> float:
-        """When the bucket was last used."""
-        return self._updated
+    def is_full(self, now: float) -> bool:
+        """Is it as if nothing had been taken?"""
+        self._refill(now)
+        return self._tokens == self.bound * self._seconds

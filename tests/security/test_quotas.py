@@ -187,9 +187,22 @@ def test_rates_of_idle_clients_are_dropped(harness: Quotas) -> None:
     for _round in range(3):
         for number in range(900):
             harness.throttle(PRODUCE, 10, f"u{_round}-{number}")
-        harness.clock.advance(3_600_001)
+        harness.clock.advance(11_000)  # the windows
     assert len(harness.quotas._rates) < 1100
     assert harness.throttle(PRODUCE, 2000) == 10_000
+
+
+def test_what_a_client_owes_is_not_forgotten(harness: Quotas) -> None:
+    harness.set({USER: None}, controller_mutation_rate=1)
+    harness.throttle(MUTATION, 10_000)
+    harness.clock.advance(3_600_001)
+    for number in range(1_100):
+        harness.throttle(MUTATION, 1, f"u{number}")
+    assert harness.throttle(MUTATION, 0) > 6_000_000
+    harness.clock.advance(20_000)
+    for number in range(1_100, 2_200):
+        harness.throttle(MUTATION, 1, f"u{number}")
+    assert len(harness.quotas._buckets) < 1_300
 
 
 def test_the_cache_of_applied_quotas_is_bounded(harness: Quotas) -> None:
