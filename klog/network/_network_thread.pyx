@@ -11,10 +11,13 @@ from libc.stdint cimport uint8_t
 from klog.disk._send cimport SendCounts
 
 from collections import deque
-from heapq import heappush
+from heapq import heapify, heappush
 
 cdef extern from "pythread.h" nogil:
     unsigned long PyThread_get_thread_ident()
+
+cdef enum:
+    FORGET_AT = 1024        # timers, and at each doubling: then those of closed connections are dropped
 
 
 @cython.final
@@ -50,7 +53,12 @@ cdef class NetworkThread:
         return 0
 
     cdef int at(self, double due, connection, int kind) except -1:
-        """Notify the connection at a time of the monotonic clock."""
+        """Notify the connection at a time of the monotonic clock, unless it has been closed before."""
+        cdef Py_ssize_t count = len(self.timers)
+        if count >= FORGET_AT and (count & (count - 1)) == 0:
+            # A throttle may last for weeks, and its client may connect again all the time.
+            self.timers = [each for each in self.timers if not each[2].closed]
+            heapify(self.timers)
         self.order += 1
         heappush(self.timers, (due, self.order, connection, kind))
         return 0

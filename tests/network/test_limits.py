@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import resource
 import socket
 import struct
@@ -11,7 +12,7 @@ import pytest
 
 from klog.clock import ManualClock
 from klog.disk import RealFiles
-from klog.network import FileSlice, Listener, Request
+from klog.network import Connection, FileSlice, Listener, Request
 from tests.support.network import Client, Held, Inline, echo, ended, frame, serving
 from tests.support.patience import PATIENCE, until
 from tests.support.sockets import again_and_again
@@ -99,6 +100,19 @@ def test_a_throttle_that_is_over_before_the_response_has_left() -> None:
         clock.advance(4_000)
         assert client.receive() == large
         assert client.receive() == b"plain"
+
+
+def test_connections_that_are_closed_while_they_are_throttled_use_no_memory() -> None:
+    handler = Inline(lambda request: request.respond(frame(b"throttled"), throttle_ms=2**31 - 1))
+    with serving(handler, num_network_threads=1) as server:
+        for _ in range(1_100):
+            with Client(server.port) as client:
+                client.send(b"throttle")
+                assert client.receive() == b"throttled"
+                client.sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))  # reset at once
+        until(lambda: ended(server))
+        gc.collect()
+        assert sum(type(each) is Connection for each in gc.get_objects()) < 200
 
 
 def test_a_refused_authentication_is_answered_after_a_delay() -> None:
