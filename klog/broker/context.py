@@ -81,7 +81,7 @@ class RequestContext:
 
     @property
     def frame(self) -> memoryview:
-        """The bytes of the request without their size; valid until it is completed."""
+        """The bytes of the request without their size; valid until its handler has returned."""
         return self.network.frame
 
     def authorized(self, operation: str, resource_type: str, name: str) -> bool:

@@ -138,6 +138,8 @@ class Dispatcher:
         metrics.local.note(context.handled - began)
         if response is not None:
             context.respond(response)
+        elif not context.network.completed:  # as in Kafka: what waits for others must not keep them from being read
+            context.network.release()
 
     def _completed(self, context: RequestContext, response: Message | None, throttle_ms: int) -> int:
         """A request is about to be completed. Returns how long its connection is not read afterwards, in ms."""

@@ -610,7 +610,8 @@ cdef int64_t waits(throttle_ms) except -1:
 cdef class Request:
     """One request, which its handler completes once: by respond(), no_response() or close(), now or later. Any thread.
 
-    connection: where it came from. frame: its bytes, a memoryview that is released when the request is completed.
+    connection: where it came from. frame: its bytes, a memoryview that is released when the request is completed, or
+    before that by release().
     received: seconds of the monotonic clock. A request that is dropped without being completed closes its connection.
     """
 
@@ -633,6 +634,19 @@ cdef class Request:
         """Send this response after connection.failed.authentication.delay.ms, then close. Errors as above."""
         found = [part_of(part) for part in parts] if isinstance(parts, (list, tuple)) else [part_of(parts)]
         self.end(REFUSED, found, 0)
+
+    def release(self):
+        """The frame is no longer needed: give its memory back while the request waits. Nothing happens if the request
+        has been completed, or if the buffer of the frame is in use. Any thread."""
+        cdef int64_t reserved
+        if self.completed:
+            return
+        try:
+            self.frame.release()
+        except BufferError:
+            return
+        reserved, self.reserved = self.reserved, 0      # before give(), which may let another thread run
+        self.connection.thread.pool.give(reserved)
 
     def measure(self, double now, Durations queue not None, Durations send not None, Durations total not None):
         """Record the times of the response, each once, in the network thread: queue, until that thread takes it; send,

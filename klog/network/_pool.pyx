@@ -1,4 +1,4 @@
-"""The memory of requests: from the size prefix of a frame to the completion of its request.
+"""The memory of requests: from the size prefix of a frame until its handler releases it or completes the request.
 
 A frame is admitted while any memory is left, so the pool may go below zero by one frame per admission: an admitted
 frame can always complete, and no two half-received ones wait for each other. A frame that is not admitted waits, and

@@ -21,6 +21,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from klog.broker import Broker
 from klog.protocol import ApiKey, ErrorCode, encode_request, messages
 from klog.record import encode
 from tests.support.hostile import (
@@ -35,6 +36,7 @@ from tests.support.hostile import (
     request,
     victim,
 )
+from tests.support.patience import until
 from tests.support.wire_client import WireClient
 
 VERSIONS = [(api, version) for api in ApiKey for version in range(api.low, api.high + 1)]
@@ -343,6 +345,32 @@ def test_the_queue_and_the_pool_of_requests_run_out(tmp_path: Path) -> None:
             found.behave()
         for thread in threads:
             thread.join()
+
+
+def test_requests_that_wait_do_not_keep_others_from_being_read(tmp_path: Path) -> None:
+    """The second member waits for the first one, which may take as long as it likes."""
+    Request = messages.JoinGroup.Request
+    with (
+        Broker(tmp_path, listeners=["127.0.0.1:0"], config={"queued.max.request.bytes": 20_000}) as broker,
+        WireClient(broker.bootstrap_servers) as one,
+        WireClient(broker.bootstrap_servers) as other,
+        WireClient(broker.bootstrap_servers) as good,
+    ):
+
+        def asks(client: WireClient, metadata: bytes) -> None:
+            protocols = [Request.Protocol(name="range", metadata=metadata)]
+            asked = Request(
+                group_id="g", member_id="", protocol_type="consumer", protocols=protocols,
+                session_timeout_ms=1_800_000, rebalance_timeout_ms=2**31 - 1,
+            )  # fmt: skip
+            client.send(ApiKey.JOIN_GROUP, 3, asked)
+
+        asks(one, b"small")
+        assert one.receive(ApiKey.JOIN_GROUP, 3).error_code == 0
+        asks(other, bytes(30_000))
+        until(lambda: broker.group("g").state == "PreparingRebalance")
+        assert good.call(ApiKey.METADATA, 12, topics=[]).brokers
+        assert broker.metrics()["MemoryPoolUsed"] == 0
 
 
 # ---- what the broker stores about its clients ------------------------------------------------------------------------

@@ -203,6 +203,23 @@ def test_a_depleted_pool_stops_reading_and_goes_on_when_memory_is_back() -> None
         assert server.metrics()["MemoryPoolDepletedTimeTotal"] > 0
 
 
+def test_a_request_that_has_released_its_frame_needs_no_memory() -> None:
+    handler = Held()
+    with serving(handler, queued_max_request_bytes=1000) as server, Client(server.port) as client:
+        client.send(b"x" * 600)
+        request = handler.take()
+        assert server.metrics()["MemoryPoolAvailable"] == 400
+        for _ in range(2):
+            request.release()
+            assert server.metrics()["MemoryPoolAvailable"] == 1000
+        with pytest.raises(ValueError):
+            len(request.frame)
+        request.respond(frame(b"late"))
+        assert client.receive() == b"late"
+        request.release()
+        assert server.metrics()["MemoryPoolAvailable"] == 1000
+
+
 def test_memory_of_half_a_frame_comes_back_when_its_connection_ends() -> None:
     """The first connection that waited for memory has closed: the next one gets the memory."""
     with serving(Inline(), queued_max_request_bytes=1000) as server, Client(server.port) as waiting:
