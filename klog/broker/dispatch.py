@@ -46,7 +46,8 @@ class Dispatcher:
     """The handler of a klog.network.Server. Any thread.
 
     slow: the APIs that may wait for a disk; the others are handled in the network thread. throttle: (context, seconds
-    of a thread's time) -> how long the client waits, in ms. release: the one that this broker passes for.
+    of a thread's time) -> how long the client waits, in ms. connection_delay: of an address, see klog.network.Handler.
+    release: the one that this broker passes for.
     """
 
     def __init__(
@@ -57,6 +58,7 @@ class Dispatcher:
         clock: Clock,
         authorize: Callable[[RequestContext, str, str, str], bool] | None = None,
         throttle: Callable[[RequestContext, float], int] | None = None,
+        connection_delay: Callable[[str], int] | None = None,
         gates: tuple[Gate, ...] = (),
         metrics: RequestMetrics | None = None,
         release: Release | None = None,
@@ -66,6 +68,7 @@ class Dispatcher:
         self._clock = clock
         self._authorize = authorize
         self._throttle = throttle
+        self.connection_delay = connection_delay
         self._gates = gates
         self._release = release
         self.metrics = metrics or RequestMetrics()

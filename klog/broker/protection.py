@@ -138,6 +138,10 @@ class Protection:
             return 0
         return self._quotas.made.mutation_throttle_ms(_user(context), context.client_id, mutations, strict=strict)
 
+    def throttle_connection(self, address: str) -> int:
+        """After how many ms a new connection of an address is closed, 0 if it is accepted."""
+        return 0 if self._quotas.made is None else self._quotas.made.connection_throttle_ms(address)
+
     def _throttle(self, context: RequestContext, kind: Kind, amount: float) -> int:
         if self._quotas.made is None:
             return 0

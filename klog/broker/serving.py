@@ -202,6 +202,7 @@ class Serving:
             clock=SystemClock(),
             authorize=self._protection.authorize(),
             throttle=self._protection.throttle_handled,
+            connection_delay=self._protection.throttle_connection,
             gates=self._gates,
             metrics=self._metrics,
             release=self._release,

@@ -13,6 +13,7 @@ import itertools
 import os
 import select
 import socket
+from collections.abc import Callable
 
 from klog.clock import Clock, ManualClock
 from klog.network._loop import Loop
@@ -49,14 +50,22 @@ class _ListeningSocket:
 
 
 class Acceptor:
-    """run() is the thread; any thread may call the other methods, except that close() follows the thread's end."""
+    """run() is the thread; any thread may call the other methods, except that close() follows the thread's end. delay:
+    the handler's connection_delay."""
 
     def __init__(
-        self, listeners: list[Listener], loops: list[Loop], config: NetworkConfig, clock: Clock, notices: Notices
+        self,
+        listeners: list[Listener],
+        loops: list[Loop],
+        config: NetworkConfig,
+        clock: Clock,
+        notices: Notices,
+        delay: Callable[[str], int] | None = None,
     ) -> None:
         self._config = config
         self._clock = clock
         self._notices = notices
+        self._delay = delay
         self._loops = loops
         self._loops_in_turn = itertools.cycle(loops)
         self._numbers = itertools.count()
@@ -225,6 +234,8 @@ class Acceptor:
         if delay > 0:
             listening.not_before = now + delay
         parked = self._quotas.address_delay(address)
+        if parked == 0 and self._delay is not None:
+            parked = self._delay(address) / 1000
         if parked > 0:
             heapq.heappush(self._parked, (now + parked, next(self._numbers), sock))
             self.rejected += 1

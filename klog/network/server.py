@@ -42,7 +42,8 @@ _servers: weakref.WeakSet[Server] = weakref.WeakSet()
 
 class Handler(Protocol):
     """Handles a request: completes it, now or later. It may also have is_cheap(request) -> bool: a request for which
-    that is true is handled in its network thread, so it must not wait for a disk, a lock or a peer."""
+    that is true is handled in its network thread, so it must not wait for a disk, a lock or a peer. And
+    connection_delay(address) -> int: after how many ms to close a new connection of this address, 0 to accept it."""
 
     def __call__(self, request: Request, /) -> object: ...
 
@@ -104,7 +105,8 @@ class Server:
                         self._slot_is_free,
                     )
                 )
-            self._acceptor = Acceptor(found, self._loops, self._config, self._clock, notices)
+            delay = getattr(handler, "connection_delay", None)
+            self._acceptor = Acceptor(found, self._loops, self._config, self._clock, notices, delay)
         except BaseException:
             for loop in self._loops:
                 loop.close()

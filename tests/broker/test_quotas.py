@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,23 @@ def test_requests_without_a_response_have_no_quota_of_time(tmp_path: Path) -> No
             client.send(ApiKey.PRODUCE, 9, Produce(acks=0, timeout_ms=1000, topic_data=[topic]))
         until(lambda: broker.logs.log("t").log_end_offset == 5)
         assert broker.metrics()["RequestsThrottled"] == 0
+
+
+def test_a_quota_of_an_address_limits_its_new_connections(tmp_path: Path) -> None:
+    Alter = messages.AlterClientQuotas.Request
+    quota = Alter.Entry(
+        entity=[Alter.Entity(entity_type="ip", entity_name=None)],
+        ops=[Alter.Op(key="connection_creation_rate", value=1.0)],
+    )
+    config = {"quota.window.num": 2, "quota.window.size.seconds": 20}
+    with ExitStack() as stack, Broker(tmp_path / "data", listeners=["127.0.0.1:0"], config=config) as broker:
+        client = stack.enter_context(WireClient(broker.bootstrap_servers))
+        assert client.call(ApiKey.ALTER_CLIENT_QUOTAS, 1, entries=[quota]).entries[0].error_code == 0
+        for _ in range(300):
+            stack.enter_context(WireClient(broker.bootstrap_servers))
+        until(lambda: broker.metrics()["ConnectionsAccepted"] + broker.metrics()["ConnectionsRejected"] == 301)
+        assert 10 < broker.metrics()["ConnectionsAccepted"] < 300
+        assert client.call(ApiKey.METADATA, 12, topics=[]).brokers
 
 
 def test_records_of_a_share_group_count_and_a_response_has_no_more_than_the_quota_lets_pass(tmp_path: Path) -> None:
