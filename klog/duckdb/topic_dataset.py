@@ -32,21 +32,35 @@ class TopicScanner:
     """
 
     def __init__(
-        self, schema: pyarrow.Schema, read: Callable[[], Iterator[pyarrow.RecordBatch]], options: dict[str, Any]
+        self,
+        schema: pyarrow.Schema,
+        read: Callable[[], Iterator[pyarrow.RecordBatch]],
+        columns: list[str],
+        filter: Any,
+        options: dict[str, Any],
     ) -> None:
         self._read = read
+        self._columns = columns
+        self._filter = filter
         self._options = options
         self.dataset_schema = schema
         self.projected_schema = self._scanner(schema.empty_table()).projected_schema
 
     def _scanner(self, records: pyarrow.RecordBatch | pyarrow.Table) -> pyarrow.dataset.Scanner:
         """Return a scanner of records in memory."""
-        return pyarrow.dataset.InMemoryDataset(records).scanner(**self._options)
+        options = {**self._options, "use_threads": False}
+        return pyarrow.dataset.InMemoryDataset(records).scanner(columns=self._columns, filter=self._filter, **options)
 
     def to_batches(self) -> Generator[pyarrow.RecordBatch, None, None]:
         """Iterate the matching records."""
         for batch in self._read():
-            yield from self._scanner(batch).to_batches()
+            if self._options or not self._columns:
+                yield from self._scanner(batch).to_batches()
+            elif self._filter is None:  # from here on the same in less time
+                yield batch.select(self._columns)
+            else:
+                found = pyarrow.Table.from_batches([batch]).filter(self._filter)
+                yield from found.select(self._columns).to_batches()
 
     def to_reader(self) -> pyarrow.RecordBatchReader:
         """Return the matching records as a stream."""
@@ -118,8 +132,7 @@ class TopicDataset(pyarrow.dataset.Dataset):  # type: ignore[misc]
         words = {*re.findall(r"\w+", str(filter))}
         needed = [name for name in COLUMNS if name in names or name in words]
         schema = pyarrow.schema([self._schema.field(name) for name in needed or ["offset"]])
-        options = {**options, "columns": names, "filter": filter, "use_threads": False}
-        return TopicScanner(schema, partial(self._batches, schema.names, filter), options)
+        return TopicScanner(schema, partial(self._batches, schema.names, filter), names, filter, options)
 
     def _batches(self, names: Sequence[str], filter: Any) -> Iterator[pyarrow.RecordBatch]:
         with klog.open(self._paths, read_only=True) as logs:
