@@ -240,7 +240,8 @@ def text(cells: list[str] | tuple[str, ...]) -> str:
 def markdown(run: dict[str, Any]) -> str:
     out = [
         f"{table.made_on(run['machine'])}, PySpark {run['pyspark']}: {run['full']:,} rows, medians of "
-        f"{run['rounds']} rounds, minus the time of the same query on an empty topic (fixed). µs/row are processor "
+        f"{run['rounds']} rounds (of a trigger: of all in {max(run['rounds'] // 2, 1)} queries), minus the time of the "
+        f"same query on an empty topic (fixed). µs/row are processor "
         f"time, by process. The load average was {run['load_average']:.1f}; the run itself causes about 2.",
         "",
         *table.rows(_HEAD, lines(run), left=2),
