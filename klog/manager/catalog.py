@@ -92,7 +92,8 @@ class TopicCatalog:
     def generation(self) -> int:
         """A number that differs after each change of what is read here. It rises after the change itself: what was read
         between two equal numbers is what they stand for."""
-        return self.file.changes + self._shows
+        file = self.file if self._follows else self._file  # a broker asks for each request
+        return file.changes + self._shows
 
     def partitions(self, topic: str) -> list[int]:
         """Return a topic's partitions. Raises UnknownTopicOrPartition."""
