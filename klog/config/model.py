@@ -371,12 +371,6 @@ class ManagerConfig(_Config):
         _warn_of_small_segments(merged if "log.segment.bytes" in values else {})
         return _remade(type(self), merged)
 
-    @classmethod
-    def with_changes(cls, earlier: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
-        """Return run-time changes for altered(), of which the later one counts for each key, whatever its name."""
-        changed = {cls._target(name)[0] for name in later}
-        return {**{name: value for name, value in earlier.items() if cls._target(name)[0] not in changed}, **later}
-
     @staticmethod
     def _target(name: str) -> tuple[str, str]:
         """Return (the key that a name sets, whether it may change at run time)."""
@@ -424,3 +418,13 @@ def split_config(config: Mapping[str, Any] | None) -> tuple[LogConfig, ManagerCo
     if unknown:
         raise _unknown(unknown[0])
     return LogConfig(topic), ManagerConfig(broker)
+
+
+def with_changes(earlier: Mapping[str, Any], later: Mapping[str, Any]) -> dict[str, Any]:
+    """Return run-time changes for ManagerConfig.altered(), of which the later one counts for each key, whatever its
+    name."""
+    changed = {ManagerConfig._target(name)[0] for name in later}
+    return {
+        **{name: value for name, value in earlier.items() if ManagerConfig._target(name)[0] not in changed},
+        **later,
+    }

@@ -6,9 +6,12 @@ Kafka: DynamicBrokerConfig.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from klog.config import ManagerConfig
+from klog.config.model import with_changes
+
+if TYPE_CHECKING:
+    from klog.config import ManagerConfig
 
 
 class BrokerConfig:
@@ -22,7 +25,7 @@ class BrokerConfig:
         """Set keys; None resets one. check: raises InvalidConfig for a configuration that cannot be taken over. Then
         nothing has changed."""
         self.current.altered(config, self.current)
-        merged = ManagerConfig.with_changes(self._changes, config)
+        merged = with_changes(self._changes, config)
         altered = self._opened.altered(merged)
         check(altered)
         self.current = altered
