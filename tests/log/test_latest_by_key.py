@@ -5,7 +5,9 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Barrier
 
 import pyarrow as pa
 import pytest
@@ -15,6 +17,7 @@ from klog.clock import ManualClock
 from klog.errors import BadValue, CorruptBatch, LogClosed, OffsetOutOfRange, RecordRemoved
 from klog.record import FIELDS, ORIGIN_FIELDS
 from tests.support.batches import NOW, batch, marker, old, transactional
+from tests.support.patience import PATIENCE
 
 ROWS = [
     (b"pear", b"1", NOW),
@@ -183,6 +186,23 @@ def test_over_the_partitions_of_a_topic(tmp_path: Path) -> None:
         assert table["partition"].to_pylist() == [0, 0, 0, 1, 1] and table["value"].to_pylist()[-1] == b"1e"
         with pytest.raises(klog.errors.UnknownTopicOrPartition):
             logs.latest_by_key("u")
+
+
+def test_threads_share_one_result(tmp_path: Path) -> None:
+    """The partitions are merged once."""
+    with klog.open(tmp_path, create=True) as logs:
+        logs.create_topic("t", partitions=2)
+        for part in range(2):
+            logs.log("t", part).append([(b"%d" % number, b"v", NOW + part) for number in range(2000)])
+        for _ in range(5):
+            latest, together = logs.latest_by_key("t"), Barrier(4)
+
+            def count(_: int, latest: Mapping[bytes, klog.Record] = latest, together: Barrier = together) -> int:
+                together.wait(PATIENCE)
+                return len(latest)
+
+            with ThreadPoolExecutor(4) as threads:
+                assert list(threads.map(count, range(4))) == [2000] * 4
 
 
 def test_the_latest_values_are_decoded(tmp_path: Path) -> None:

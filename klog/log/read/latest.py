@@ -9,6 +9,7 @@ K3  In several partitions, each partition's latest records are found first. If a
 
 from __future__ import annotations
 
+import threading
 from array import array
 from bisect import bisect_left
 from collections.abc import ItemsView, Iterable, Iterator, Mapping, Sequence, Set, ValuesView
@@ -131,17 +132,22 @@ class LatestByKey(tables.Tabular, Mapping[bytes, Record]):
     def __init__(self, parts: Iterable[LatestOfLog], decoding: Decoding | None = None) -> None:
         self._unmerged = tuple(parts)
         self._decoding = decoding
+        self._merging = threading.RLock()  # guards the next one; from Python 3.12 on a cached_property has no lock
+        self._is_merged = False
 
-    @cached_property
+    @property
     def _parts(self) -> Sequence[LatestOfLog]:
         """The parts, each key in only one of them (K3)."""
-        for number, part in enumerate(self._unmerged):
-            for before in self._unmerged[:number]:
-                common = part.offsets.keys() & before.offsets.keys()
-                if common:
-                    new, old = part.timestamps(common), before.timestamps(common)
-                    part.drop(key for key in common if new[key] < old[key])
-                    before.drop(key for key in common if new[key] >= old[key])
+        with self._merging:
+            if not self._is_merged:
+                for number, part in enumerate(self._unmerged):
+                    for before in self._unmerged[:number]:
+                        common = part.offsets.keys() & before.offsets.keys()
+                        if common:
+                            new, old = part.timestamps(common), before.timestamps(common)
+                            part.drop(key for key in common if new[key] < old[key])
+                            before.drop(key for key in common if new[key] >= old[key])
+                self._is_merged = True
         return self._unmerged
 
     def __getitem__(self, key: bytes) -> Record:
@@ -166,7 +172,7 @@ class LatestByKey(tables.Tabular, Mapping[bytes, Record]):
     def _repr_html_(self) -> str:
         """Return the first records. A range that was not read yet, and is large, is not read for it."""
         size = sum(part.log.size for part in self._unmerged)
-        if "_parts" not in self.__dict__ and size > _SHOWN_BYTES_MAX:
+        if not self._is_merged and size > _SHOWN_BYTES_MAX:
             return heading(repr(self)) + note(f"not read yet: len() or to_arrow() reads {shown_size(size)}")
         return display(
             repr(self),
