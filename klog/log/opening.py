@@ -133,9 +133,9 @@ def options_of_snapshot(log: LogCore) -> Options:
 
 def _load(log: LogCore) -> Sequence[str]:
     """Load the log. Returns the names of the files to unlink later."""
-    if log.follower is not None:
-        log.follower.begin(log)  # it may find another log start
     inputs = inputs_of(log)
+    if log.follower is not None:
+        log.follower.begin(log)
     loaded = load_read_only(inputs) if log.read_only else load_writable(inputs)
     log.directory.loaded(inputs.segment_dir)
     log.load(loaded)

@@ -81,10 +81,8 @@ class Follower:
         self.watched = Watched()
 
     def begin(self, log: LogCore) -> None:
-        """Look at the files, before they are loaded. The checkpoints may have changed since a manager was opened: with
-        the log start of a topic that was created again meanwhile, or truncated, records would be missing."""
+        """Look at the files, before they are loaded."""
         self.stat(log)
-        self._follow_checkpoints(log)
         self._epochs_changed(log)
 
     def stat(self, log: LogCore) -> None:
