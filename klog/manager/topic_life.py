@@ -119,6 +119,8 @@ class TopicLife:
 
     def _check_free(self, topic_id: uuid.UUID | None) -> None:
         """Raise ValueError for the id of another topic: what asks for a topic by its id would find the wrong one."""
+        if topic_id == checkpoint.METADATA_TOPIC_ID:
+            raise ValueError(f"topic_id={topic_id}: Kafka reserves this id; None chooses one")
         for name, entry in self._catalog.file.entries.items():
             if entry.topic_id == topic_id:
                 raise ValueError(f"topic_id={topic_id} is the id of topic {name!r}: choose another, or None")

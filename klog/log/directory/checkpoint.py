@@ -171,18 +171,18 @@ def decode_uuid(text: str) -> uuid.UUID | None:
     return uuid.UUID(bytes=raw) if len(raw) == 16 else None
 
 
-_RESERVED_TOPIC_IDS = (0, 1)  # none, and that of the metadata log. Kafka: Uuid.RESERVED
+METADATA_TOPIC_ID = uuid.UUID(int=1)  # of the log __cluster_metadata. Kafka: Uuid.METADATA_TOPIC_ID
 
 
 def as_uuid(value: uuid.UUID | str | None) -> uuid.UUID | None:
-    """A topic's id, given as UUID or in Kafka's text form. Raises ValueError, also for ids that Kafka reserves: a
-    broker does not load a partition with the first of them, which stands for none."""
+    """A topic's id, given as UUID or in Kafka's text form. Raises ValueError, also for the zero id, which stands for
+    none: a broker does not load a partition with it."""
     if value is None:
         return None
     parsed = decode_uuid(value) if isinstance(value, str) else value
     if not isinstance(parsed, uuid.UUID):
         raise ValueError(f"topic_id={value!r}: a uuid.UUID or Kafka's 22 characters expected")
-    if parsed.int in _RESERVED_TOPIC_IDS:
+    if parsed.int == 0:
         raise ValueError(f"topic_id={value!r}: Kafka reserves this id; None chooses one")
     return parsed
 
