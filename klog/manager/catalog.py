@@ -19,7 +19,7 @@ from klog.log.directory.partition_names import is_partition
 from klog.log.options import Durability, settled
 from klog.log.staged.layout import holds_only_staging
 from klog.manager.move_note import left_over
-from klog.manager.topics import TopicEntry, TopicFile, partition_count, plain
+from klog.manager.topics import FollowedTopicFile, TopicEntry, TopicFile, partition_count, plain
 from klog.values import replace
 
 if TYPE_CHECKING:
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 
 class TopicCatalog:
-    """Any thread reads; changes are made under the manager's lock. shown: notifies when new partitions can be used,
-    which is after the last change in a log.dir."""
+    """Any thread reads; changes are made under the manager's lock. file: klog-topics.json. shown: notifies when new
+    partitions can be used, which is after the last change in a log.dir."""
 
     def __init__(
         self,
@@ -51,16 +51,8 @@ class TopicCatalog:
         self._shows = 0
         self.shown = Notifier()
         online = [directory.path for directory in directories.online()]
-        self._follows = read_only
-        self._file = TopicFile(online, files, directories.write_failed)
-        self._file.load()
-
-    @property
-    def file(self) -> TopicFile:
-        """klog-topics.json; for a reader, as the writer has it now."""
-        if self._follows:
-            self._file.follow()
-        return self._file
+        self.file = (FollowedTopicFile if read_only else TopicFile)(online, files, directories.write_failed)
+        self.file.load()
 
     def topics(self) -> dict[str, list[int]]:
         """Return the partitions of each topic; see LogManager.topics."""
@@ -92,8 +84,7 @@ class TopicCatalog:
     def generation(self) -> int:
         """A number that differs after each change of what is read here. It rises after the change itself: what was read
         between two equal numbers is what they stand for."""
-        file = self.file if self._follows else self._file  # a broker asks for each request
-        return file.changes + self._shows
+        return self.file.changes + self._shows
 
     def partitions(self, topic: str) -> list[int]:
         """Return a topic's partitions. Raises UnknownTopicOrPartition."""
@@ -164,9 +155,7 @@ class TopicCatalog:
 
     def entry(self, topic: str) -> TopicEntry | None:
         """Return what klog-topics.json states about a topic."""
-        if self._follows:
-            self._file.follow()
-        return self._file.entries.get(topic)
+        return self.file.entries.get(topic)
 
     def entry_of(self, topic: str, partitions: list[int]) -> TopicEntry:
         """Return the same, or an entry for a topic of a broker's directory, with its id or a new one, and an unknown
@@ -192,9 +181,7 @@ class TopicCatalog:
 
     def config(self, topic: str) -> LogConfig:
         """Return the configuration of a topic's logs. Raises InvalidConfig."""
-        if self._follows:
-            self._file.follow()
-        entry, broker = self._file.entries.get(topic), self._broker.current
+        entry, broker = self.file.entries.get(topic), self._broker.current
         own = entry.config if entry else {}
         made = self._configs
         if made[0] is not broker:

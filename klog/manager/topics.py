@@ -105,7 +105,6 @@ class TopicFile:
         self.generation = 0
         self.changes = 0  # how often entries has changed: another number than generation, which a write raises first
         self.stale: list[str] = []  # copies that are not the newest
-        self._seen: list[tuple[int, int, int] | None] = []  # the copies, as they were before the last load
 
     @property
     def path(self) -> str:
@@ -114,7 +113,6 @@ class TopicFile:
 
     def load(self) -> None:
         """Read the copies. Raises CorruptCheckpoint if all existing copies are unreadable; NewerFormat."""
-        found = self._look()
         copies: dict[str, TopicCopy] = {}
         broken: CorruptCheckpoint | None = None
         for path in self._paths:
@@ -131,28 +129,6 @@ class TopicFile:
         newest = max(copies.values(), key=lambda copy: copy.generation, default=TopicCopy(0, {}, frozenset()))
         self.entries, self.deleted, self.generation = dict(newest.entries), newest.deleted, newest.generation
         self.stale = [path for path in self._paths if path not in copies or copies[path] != newest] if copies else []
-        self._seen = found
-
-    def follow(self) -> None:
-        """Read the copies again, for a reader, if the writer has replaced one. If all are unreadable, what was read
-        before counts. Raises NewerFormat, OSError."""
-        found, before = self._look(), self.entries
-        if found != self._seen:
-            with contextlib.suppress(CorruptCheckpoint):
-                self.load()
-            self._seen = found
-            self.changes += self.entries != before
-
-    def _look(self) -> list[tuple[int, int, int] | None]:
-        """Return the identity of each copy, None for one that is missing: each write makes another file."""
-        found: list[tuple[int, int, int] | None] = []
-        for path in self._paths:
-            try:
-                stat = os.stat(path)
-                found.append((stat.st_ino, stat.st_mtime_ns, stat.st_size))
-            except FileNotFoundError:
-                found.append(None)
-        return found
 
     def put(self, name: str, entry: TopicEntry) -> None:
         """Set a topic, durably; if that fails, nothing has changed."""
@@ -214,6 +190,61 @@ class TopicFile:
         if deleted:
             document["deleted"] = sorted(map(encode_uuid, deleted))
         return versioned.encode(document, indent=1)
+
+
+class FollowedTopicFile(TopicFile):
+    """The file of a reader: its entries are those that the writer has stored by now. If all copies are unreadable, what
+    was read before counts. Reading them raises NewerFormat, OSError. Any thread."""
+
+    _entries: dict[str, TopicEntry]
+    _changes: int
+    _seen: list[tuple[int, int, int] | None]  # the copies, as they were before the last load
+
+    @property
+    def entries(self) -> dict[str, TopicEntry]:  # type: ignore[override]
+        """{topic: its entry}"""
+        self._follow()
+        return self._entries
+
+    @entries.setter
+    def entries(self, entries: dict[str, TopicEntry]) -> None:
+        self._entries = entries
+
+    @property
+    def changes(self) -> int:  # type: ignore[override]
+        """How often entries has changed."""
+        self._follow()
+        return self._changes
+
+    @changes.setter
+    def changes(self, changes: int) -> None:
+        self._changes = changes
+
+    def load(self) -> None:
+        """Read the copies. Raises CorruptCheckpoint if all existing copies are unreadable; NewerFormat."""
+        found = self._look()
+        super().load()
+        self._seen = found
+
+    def _follow(self) -> None:
+        """Read the copies again if the writer has replaced one."""
+        found, before = self._look(), self._entries
+        if found != self._seen:
+            with contextlib.suppress(CorruptCheckpoint):
+                self.load()
+            self._seen = found
+            self._changes += self._entries != before
+
+    def _look(self) -> list[tuple[int, int, int] | None]:
+        """Return the identity of each copy, None for one that is missing: each write makes another file."""
+        found: list[tuple[int, int, int] | None] = []
+        for path in self._paths:
+            try:
+                stat = os.stat(path)
+                found.append((stat.st_ino, stat.st_mtime_ns, stat.st_size))
+            except FileNotFoundError:
+                found.append(None)
+        return found
 
 
 def _plain(entry: TopicEntry) -> dict[str, Any]:
