@@ -54,10 +54,11 @@ class NewFile(FileSink):
 
     def __init__(self, path: str, files: Files, *, overwrite: bool = False) -> None:
         self._temporary: str | None = None  # set while there is one to be removed
-        if exists(path) and not is_file(path):  # not even as root, who may rename a file over /dev/null
-            raise OSError(errno.EINVAL, "not a regular file, so it is not replaced; name another", path)
-        if not overwrite and exists(path):
-            raise FileExistsError(errno.EEXIST, "the file exists; name another, or pass overwrite=True", path)
+        if exists(path):
+            if not is_file(path):  # not even as root, who may rename a file over /dev/null
+                raise OSError(errno.EINVAL, "not a regular file, so it is not replaced; name another", path)
+            if not overwrite:
+                raise FileExistsError(errno.EEXIST, "the file exists; name another, or pass overwrite=True", path)
         directory = os.path.dirname(path) or "."
         if not is_directory(directory):
             raise FileNotFoundError(errno.ENOENT, "no such directory; create it first", directory)

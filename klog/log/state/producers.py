@@ -32,10 +32,14 @@ class Producers(ProducerFields):
 
     def __init__(self, snapshots: Snapshots | None = None, *, like: Producers | None = None) -> None:
         """snapshots None: the state is in memory only, as for a reader. like: begin with a copy of that state."""
-        self.end_offset = 0 if like is None else like.end_offset
-        self.entries = {} if like is None else {pid: entry.copy() for pid, entry in like.entries.items()}
-        self._transactions = Transactions(None if like is None else like._transactions)
-        self.high_watermark: int = -1 if like is None else like.high_watermark
+        self.end_offset = 0
+        self.high_watermark: int = -1
+        if like is None:
+            self.entries = {}
+            self._transactions = Transactions()
+        else:
+            self._copy(like)
+            self.end_offset = like.end_offset
         self.unstable_at = -1
         self.unreadable = False
         self._snapshots = snapshots
@@ -179,9 +183,13 @@ class Producers(ProducerFields):
     def take_over(self, other: Producers) -> None:
         """Take the state of another log of the same batches, whose newest snapshot this one has loaded. A snapshot
         lacks all but the last batch of a producer, and transactions with a marker above the high watermark."""
+        self._copy(other)
+        self.unstable_at = other.unstable_at
+
+    def _copy(self, other: Producers) -> None:
         self.entries = {producer_id: entry.copy() for producer_id, entry in other.entries.items()}
         self._transactions = Transactions(other._transactions)
-        self.high_watermark, self.unstable_at = other.high_watermark, other.unstable_at
+        self.high_watermark = other.high_watermark
 
     def take_snapshot(self) -> bool:
         """Write the state as `<end_offset>.snapshot` and sync file and directory.
