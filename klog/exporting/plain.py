@@ -34,9 +34,7 @@ def plain(value: Any) -> Any:
     return value
 
 
-def cell(value: Any) -> str:
-    """Return a cell of CSV: empty for null, text unchanged, everything else as JSON."""
+def cell(value: Any) -> str | None:
+    """Return the text of a cell of CSV: None for null, text unchanged, everything else as JSON."""
     value = plain(value)
-    if value is None:
-        return ""
-    return value if isinstance(value, str) else to_json(value)
+    return value if value is None or isinstance(value, str) else to_json(value)

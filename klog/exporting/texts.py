@@ -1,16 +1,16 @@
 """The text formats of an export. Each writes to a binary file and yields the number of records written so far.
 
 CSV         key and value as text; one that is not UTF-8 is in key_b64 or value_b64 instead, in base64. A value that
-            was decoded to a struct is one column for each field, value.NAME. Times are ISO text, headers JSON.
+            was decoded to a struct is one column for each field, value.NAME. Times are ISO text, headers JSON. A null
+            is an empty cell, an empty text is "".
 JSON lines  the objects of `klog cat --jsonl`; with formats, key and value are what was decoded
 """
 
 from __future__ import annotations
 
 import base64
-import csv
-import io
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 from klog.errors import KlogError
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from klog.exporting.columns import Columns
 
 LINES = 1000
+_SPECIAL = re.compile('[",\r\n]').search
 JSON_FIELDS = (
     *("topic", "partition", "offset", "timestamp", "timestamp_type", "key", "value", "headers", "leader_epoch"),
     *("producer_id", "producer_epoch", "sequence", "is_transactional", "is_control", "control_type"),
@@ -59,21 +60,28 @@ def write_json_lines(
 def write_csv(file: Any, columns: Columns) -> Iterator[int]:
     """Write a header, and a line for each record."""
     header = [name for field in columns.schema for name in _names(field)]
-    file.write(_lines([header]))
+    file.write(_lines([map(_quoted, header)]))
     records = 0
     for batch in columns.batches():
         cells = [
             each for field, column in zip(columns.schema, batch.columns, strict=True) for each in _cells(field, column)
         ]
+        if len(cells) == 1:  # an empty line is no row
+            cells = [[each or '""' for each in cells[0]]]
         file.write(_lines(zip(*cells, strict=True)))
         records += batch.num_rows
         yield records
 
 
-def _lines(rows: Any) -> bytes:
-    text = io.StringIO(newline="")
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue().encode()
+def _lines(rows: Iterable[Iterable[str]]) -> bytes:
+    return "".join([",".join(row) + "\n" for row in rows]).encode()
+
+
+def _quoted(text: str | None) -> str:
+    """Return a cell. The module csv tells null from empty text, and quotes a carriage return, only in later Pythons."""
+    if text is None:
+        return ""
+    return text if text and not _SPECIAL(text) else '"' + text.replace('"', '""') + '"'
 
 
 def _names(field: pyarrow.Field) -> list[str]:
@@ -97,21 +105,21 @@ def _cells(field: pyarrow.Field, column: pyarrow.Array) -> Iterator[list[str]]:
         raise KlogError(f"column {field.name} cannot be written as text: {error}; export to Parquet or Arrow") from None
     if pyarrow.types.is_struct(field.type):
         for inner in field.type:
-            yield ["" if row is None else cell(row[inner.name]) for row in found]
+            yield ["" if row is None else _quoted(cell(row[inner.name])) for row in found]
     elif pyarrow.types.is_binary(field.type):
         texts = [_text(each) for each in found]
-        yield ["" if text is None else text for text in texts]
+        yield list(map(_quoted, texts))
         yield [
             base64.b64encode(each).decode() if text is None and each is not None else ""
             for text, each in zip(texts, found, strict=True)
         ]
     elif field.name == "headers":
         yield [
-            to_json([{"key": each["key"], **_header(each["value"])} for each in headers]) if headers else ""
+            _quoted(to_json([{"key": each["key"], **_header(each["value"])} for each in headers])) if headers else ""
             for headers in found
         ]
     else:
-        yield list(map(cell, found))
+        yield [_quoted(cell(each)) for each in found]
 
 
 def _text(data: bytes | None) -> str | None:

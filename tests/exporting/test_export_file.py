@@ -91,6 +91,18 @@ def test_csv_has_text_or_base64(logs: Any, tmp_path: Path) -> None:
     ]
 
 
+def test_csv_quotes_a_carriage_return_and_empty_text_but_not_null(logs: Any, tmp_path: Path) -> None:
+    logs.create_topic("odd")
+    logs.append("odd", [(b"a\rb", b"\r"), (b"", None), (None, b""), ("é\r\n".encode(), b'"')])
+    export_file(logs, "odd", tmp_path / "out.csv", columns=["key", "value"])
+    head, *lines = (tmp_path / "out.csv").read_bytes().split(b"\n", 3)
+    assert (head, lines[0], lines[1]) == (b"key,key_b64,value,value_b64", b'"a\rb",,"\r",', b'"",,,')
+    found = [(row["key"], row["value"]) for row in rows(tmp_path / "out.csv")]
+    assert found == [("a\rb", "\r"), ("", ""), ("", ""), ("é\r\n", '"')]
+    export_file(logs, "odd", tmp_path / "one.csv", columns=["headers"])
+    assert rows(tmp_path / "one.csv") == [{"headers": ""}] * 4
+
+
 def test_what_was_imported_is_exported(logs: Any, tmp_path: Path) -> None:
     (tmp_path / "in.csv").write_text(CSV)
     import_file(tmp_path / "in.csv", logs, "people", key="id")
