@@ -219,10 +219,15 @@ class _Feed:
             self._next = record.offset + 1
             yield record
 
-    def settle(self) -> None:
-        """Turn `latest` into an offset, so that following goes on from there."""
-        if self._next == "latest":
-            self._next = self.log.log_end_offset
+    def settle(self, now_ms: int) -> None:
+        """Turn `latest`, and a time that is not to come, into an offset: later, `now` and ages are other times."""
+        from klog.log.read.positions import timestamp_ms
+
+        position = self._next
+        if isinstance(position, int) or position.lower() == "earliest":
+            return
+        if position.lower() == "latest" or timestamp_ms(position, now_ms) <= now_ms:
+            self._next = self.log.read(position, isolation="log_end").ranges[0][1]
 
     def refresh(self) -> None:
         """Make newly appended records visible."""
@@ -235,10 +240,11 @@ def _once(feeds: list[_Feed]) -> Iterator[Record]:
 
 
 def _followed(feeds: list[_Feed]) -> Iterator[Record]:
+    from klog.clock import SystemClock
     from klog.log import waiter_for
 
     for feed in feeds:
-        feed.settle()
+        feed.settle(SystemClock().wall_ms())
     with waiter_for([feed.log for feed in feeds]) as waiter:
         while True:
             found = False

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 import klog
-from tests.support.patience import PATIENCE
+from tests.support.patience import PATIENCE, until
 from tests.support.powerless import powerless
 
 KLOG = [sys.executable, "-m", "klog.cli"]
@@ -69,9 +69,10 @@ def test_a_closed_pipe_is_not_an_error(data: Path) -> None:
 
 
 @pytest.fixture
-def follower(data: Path) -> Iterator[tuple[subprocess.Popen[str], Path]]:
+def follower(data: Path, request: pytest.FixtureRequest) -> Iterator[tuple[subprocess.Popen[str], Path]]:
+    options = getattr(request, "param", ["--from", "19999"])
     process = subprocess.Popen(
-        [*KLOG, "cat", "--dir", str(data), "--topic", "t", "-f", "--jsonl", "--from", "19999"],
+        [*KLOG, "cat", "--dir", str(data), "--topic", "t", "-f", "--jsonl", *options],
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -102,6 +103,22 @@ def test_following_prints_another_processs_appends_until_interrupted(
     output, errors = process.communicate(timeout=PATIENCE)
     assert (process.returncode, output) == (130, "")
     assert errors.strip() == "klog: interrupted"
+
+
+@pytest.mark.parametrize("follower", [["--from", "now", "-n", "1"], ["--from", "1ms", "-n", "1"]], indirect=True)
+def test_following_from_now_prints_what_is_appended_from_then_on(
+    follower: tuple[subprocess.Popen[str], Path],
+) -> None:
+    process, data = follower
+    with klog.open(data) as logs:
+
+        def ended() -> bool:  # times of producers are not in order
+            logs.append("t", [klog.Record(b"k", b"late", timestamp=1000)])
+            return process.poll() is not None
+
+        until(ended, pause=0.1)
+    output, errors = process.communicate(timeout=PATIENCE)
+    assert (json.loads(output)["value"], errors) == ("late", "")
 
 
 def test_a_pipe_gets_no_colour_and_no_progress(data: Path) -> None:
