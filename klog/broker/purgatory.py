@@ -70,6 +70,7 @@ class Purgatory:
         self._lock = threading.Lock()
         self._watched: dict[Hashable, dict[Watcher, None]] = {}
         self._waiting: set[_Waiting] = set()
+        self._closed = False
 
     @property
     def size(self) -> int:
@@ -92,7 +93,7 @@ class Purgatory:
             waiting.task = self._scheduler.schedule(
                 "delayed request", lambda: self._try(waiting, expired=True), max(1, timeout_ms)
             )
-        self._try(waiting)  # D2
+        self._try(waiting, expired=self._closed)  # D2
         # D5. The connection keeps no operation: one that has failed is dropped, which closes its connection.
         kept = weakref.ref(waiting)
         operation.on_disconnect(lambda: self._disconnected(kept()))
@@ -117,8 +118,10 @@ class Purgatory:
             self._unwatch_locked(watcher, key)
 
     def close(self) -> None:
-        """Complete everything that waits, as if its time were up."""
+        """Complete everything that waits, as if its time were up, and from now on what would wait: consumers fetch
+        again at once, and the stop would wait for that."""
         with self._lock:
+            self._closed = True
             found = list(self._waiting)
         for waiting in found:
             self._try(waiting, expired=True)
