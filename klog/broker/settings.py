@@ -34,6 +34,15 @@ class BrokerSettings(Keyed):
         1,
         doc="partitions of __share_group_state when it is created; Kafka: 50",
     )
+    offsets_topic_segment_bytes: int = key(
+        "offsets.topic.segment.bytes", 104_857_600, 14, doc="segment.bytes of __consumer_offsets"
+    )
+    transaction_state_log_segment_bytes: int = key(
+        "transaction.state.log.segment.bytes", 104_857_600, 14, doc="segment.bytes of __transaction_state"
+    )
+    share_coordinator_state_topic_segment_bytes: int = key(
+        "share.coordinator.state.topic.segment.bytes", 104_857_600, 14, doc="segment.bytes of __share_group_state"
+    )
     advertised_listeners: str = key(
         "advertised.listeners", "", doc="NAME://host:port,...: the addresses that clients get, if not the listeners'"
     )

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import klog
+from klog.broker import Broker
 from klog.broker.catalog import TopicCatalogView, TopicChange
 from klog.clock import ManualClock
 from klog.errors import TopicExists, UnknownTopicOrPartition
@@ -191,6 +192,22 @@ def test_internal_topics_are_compacted_and_created_once(logs: klog.LogManager, t
     logs.delete_topic(topic)
     TopicCatalogView(logs, {f"{prefix}num.partitions": "4", f"{prefix}segment.bytes": 1 << 20}).ensure_internal(topic)
     assert view.partitions(topic) == 4 and logs.topic_config(topic)["segment.bytes"] == 1 << 20
+
+
+@pytest.mark.parametrize(
+    ("topic", "prefix"),
+    [
+        ("__consumer_offsets", "offsets.topic."),
+        ("__transaction_state", "transaction.state.log."),
+        ("__share_group_state", "share.coordinator.state.topic."),
+    ],
+)
+def test_a_broker_takes_the_properties_of_internal_topics(tmp_path: Path, topic: str, prefix: str) -> None:
+    config = {f"{prefix}num.partitions": 2, f"{prefix}segment.bytes": 1 << 20}
+    with Broker(tmp_path / "data", listeners=["127.0.0.1:0"], config=config) as broker:
+        broker.topics.ensure_internal(topic)
+        assert broker.topics.partitions(topic) == 2
+        assert broker.logs.topic_config(topic)["segment.bytes"] == 1 << 20
 
 
 def test_only_internal_topics_are_created_on_first_use(logs: klog.LogManager) -> None:
