@@ -23,7 +23,7 @@ from klog.cli.quick import DEFAULTS, DURABILITIES, arguments_of
     "--properties",
     metavar="FILE",
     type=click.Path(exists=True, dir_okay=False),
-    help="A server.properties; DIR and --listener replace its log.dirs and listeners.",
+    help="A server.properties; DIR replaces its log.dirs, --listener or --host and --port its listeners.",
 )
 @click.option("--config", metavar="K=V", multiple=True, help="A broker-level property of Kafka.")
 @click.option(
@@ -45,10 +45,10 @@ def command(as_json: bool, **options: Any) -> None:
     """Serve a log directory to Kafka clients, until Ctrl-C or SIGTERM.
 
     DIR is a log.dir of klog, created if it does not exist, or that of a stopped broker after klog handover --adopt.
-    Without DIR the broker is for tests: it serves a temporary directory, creates topics when a client asks for one, and
-    removes everything at its end. By default it accepts connections from this machine only: without TLS and
-    authentication every client that reaches it reads and writes all topics. With --json it prints one line once clients
-    can connect.
+    Without DIR it serves the log.dirs of its properties. Without these, too, the broker is for tests: it serves a
+    temporary directory, creates topics when a client asks for one, and removes everything at its end. By default it
+    accepts connections from this machine only: without TLS and authentication every client that reaches it reads and
+    writes all topics. With --json it prints one line once clients can connect.
 
     \b
     klog broker data --port 9092

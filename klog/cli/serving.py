@@ -34,8 +34,9 @@ def serve(
     manual_clock: bool,
     print_json: Callable[[dict[str, Any]], object] | None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT. directory: None for a temporary one. properties: the path of a server.properties.
-    print_json: gets the addresses once clients can connect; None prints a line for people. Raises what Broker does."""
+    """Serve until SIGTERM or SIGINT. directory: None for the log.dirs of the properties, without any a temporary one.
+    properties: the path of a server.properties. print_json: gets the addresses once clients can connect; None prints a
+    line for people. Raises what Broker does."""
     write_warnings("klog: %(levelname)s %(name)s %(message)s")
     values: dict[str, Any] = {}
     if properties is not None:
@@ -46,12 +47,22 @@ def serve(
     arguments: dict[str, Any] = {"listeners": listeners, "durability": durability}
     if control_port is not None:
         arguments |= {"control": True, "control_port": control_port, "clock": _manual() if manual_clock else None}
-    with _blocked(signal.SIGTERM, signal.SIGINT), _temporary() if directory is None else nullcontext(directory) as path:
-        values = (_TEST_CONFIG if directory is None else {}) | values
+    given = _log_dirs(values) if directory is None else directory
+    if control_port is not None and isinstance(given, list):
+        raise ValueError(f"log.dirs={','.join(given)}: a broker with --control-port has one directory")
+    with _blocked(signal.SIGTERM, signal.SIGINT), _temporary() if given is None else nullcontext(given) as path:
+        values = (_TEST_CONFIG if given is None else {}) | values
         _serve(_made(path, control_port is not None, values, arguments), print_json)
 
 
-def _made(path: str, is_controlled: bool, config: dict[str, Any], arguments: dict[str, Any]) -> Any:
+def _log_dirs(values: dict[str, Any]) -> str | list[str] | None:
+    """The log.dirs of a broker's properties, of several a list. None without any."""
+    named = values.get("log.dirs") or values.get("log.dir") or ""
+    found = [each for each in map(str.strip, named.split(",")) if each]
+    return found[0] if len(found) == 1 else found or None
+
+
+def _made(path: str | list[str], is_controlled: bool, config: dict[str, Any], arguments: dict[str, Any]) -> Any:
     """A Broker, or a TestBroker with the properties of one."""
     if not is_controlled:
         with NoCollections():
@@ -60,6 +71,7 @@ def _made(path: str, is_controlled: bool, config: dict[str, Any], arguments: dic
         return Broker(path, config=config, **arguments)
     from klog import TestBroker
 
+    assert isinstance(path, str)
     return TestBroker(directory=path, config=_BROKER_CONFIG | config, **arguments)
 
 

@@ -126,6 +126,20 @@ def test_the_security_that_a_file_configures_is_not_left_out(line: str, tmp_path
     assert line.partition("=")[0] in run.stderr and "ignored" not in run.stderr
 
 
+def test_the_log_dirs_of_a_file_are_served_without_dir(tmp_path: Path) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    file = tmp_path / "server.properties"
+    file.write_text(f"log.dirs={first}, {second}\n")
+    with running("--properties", file, "--config", "auto.create.topics.enable=true") as process:
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 0
+    assert (first / ".kafka_cleanshutdown").exists() and (second / ".kafka_cleanshutdown").exists()
+    with running("--config", f"log.dir={tmp_path / 'third'}", "--control-port", "0"):
+        assert (tmp_path / "third" / ".lock").exists()
+    with running(tmp_path / "fourth", "--properties", file) as process:
+        assert (tmp_path / "fourth" / ".lock").exists(), "DIR replaces the log.dirs"
+
+
 def test_an_argument_that_the_broker_refuses_is_a_usage_error() -> None:
     command = [sys.executable, "-m", "klog", "broker", "--listener", "nowhere"]
     run = subprocess.run(command, capture_output=True, text=True, cwd=ROOT, timeout=PATIENCE)
