@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from pyspark.sql.datasource import CaseInsensitiveDict
 from pyspark.sql.types import StructType
 
@@ -27,7 +29,7 @@ from klog.spark.rows import PLAIN
 from klog.spark.source import KlogSource
 from tests.log import test_lost_ends
 from tests.spark.conftest import GOLDEN
-from tests.support.batches import marker, transactional
+from tests.support.batches import marker, old, transactional
 from tests.support.logs import NOW, one_log
 from tests.support.unreadable import break_stat
 
@@ -160,6 +162,61 @@ class TestAgainstKafka:
             assert found[pair] == of_kafka, pair
             if entry["last_stable_offset"] < entry["high_watermark"]:
                 assert blocking[pair] == entry["last_stable_offset"]
+
+STEPS = st.lists(
+    st.tuples(
+        st.sampled_from(["plain", "lz4", "send", "commit", "abort", "old", "compact", "truncate", "delete", "roll"]),
+        st.integers(0, 9),
+    ),
+    min_size=4,
+    max_size=20,
+)
+
+
+@given(STEPS, st.integers(0, 40), st.integers(0, 40), st.booleans())
+def test_counts_of_batches_are_those_of_records(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, int]], first: int, past_end: int, many: bool
+) -> None:
+    """After transactions, compactions, truncations and deletes, between any two offsets."""
+    home = tmp_path_factory.mktemp("counts")
+    sequence, is_open = 0, False
+    with one_log(home, cleanup_policy="compact,delete") as log:
+        for action, number in steps:
+            end = log.log_end_offset
+            if action in ("plain", "lz4"):
+                keys = [b"k%d" % (each * number % 7) for each in range(number + 1)]
+                log.append([(key, b"v") for key in keys], compression="lz4" if action == "lz4" else None)
+            elif action == "send":
+                log.append_batches(transactional(1, 0, sequence, number + 1))
+                sequence, is_open = sequence + number + 1, True
+            elif action in ("commit", "abort") and is_open:
+                log.append_batches(marker(1, 0, action), origin="coordinator")
+                is_open = False
+            elif action == "old":
+                codec = None if number % 3 == 0 else "gzip"
+                log.append_batches(old(number % 2, end, end + number, codec), origin="replication")
+            elif action == "compact":
+                log.compact(roll=True)
+            elif action == "truncate" and not is_open:
+                log.truncate_to(max(end - number, log.log_start_offset))
+            elif action == "delete":
+                log.delete_records(min(log.log_start_offset + number, end))
+            elif action == "roll":
+                log.roll()
+    with one_log(home) as log:  # without the end that a truncation inside a batch left
+        start, end = log.log_start_offset, log.log_end_offset
+    bounds = {
+        "startingOffsets": json.dumps({"events": {"0": min(start + first, end)}}),
+        "endingOffsets": json.dumps({"events": {"0": max(end - past_end, start)}}),
+        "minPartitions": "9" if many else "1",
+    }
+    for options in ({}, bounds):
+        counted = read(home, "batches", ("recordCount", "isControl"), **options)
+        source = KlogSource(CaseInsensitiveDict({"path": str(home), "columns": "offset", **options}))
+        task = source.reader(source.schema())
+        rows = sum(batch.num_rows for part in task.partitions() for batch in task.read(part))
+        assert sum(row["recordCount"] for row in counted if not row["isControl"]) == rows
+    shutil.rmtree(home)
 
 
 def test_an_open_transaction_blocks_the_last_stable_offset(tmp_path: Path) -> None:
