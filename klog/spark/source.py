@@ -127,6 +127,7 @@ class KlogReader(TaskReader):
     def __init__(self, options: _options.Options, schema: StructType) -> None:
         super().__init__(schema, options.reading)
         self._options = options
+        self._filtered_later = False
 
     def partitions(self) -> list[InputPartition]:
         return [InputPartition(ranges) for ranges in plan_partitions(self._options, self._pushed)]
@@ -148,7 +149,14 @@ class _PushesLimit(KlogReader):
 
 
 class _PushesBoth(_PushesFilters, _PushesLimit):
-    pass
+    def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802
+        residual = list(super().pushFilters(filters))
+        self._filtered_later = bool(residual)
+        return residual
+
+    def pushLimit(self, limit: int) -> bool:  # noqa: N802
+        # Rows that Spark filters out do not count. Spark before filters pushes no limit then; klog does not rely on it.
+        return not self._filtered_later and super().pushLimit(limit)
 
 
 _CLASSES: dict[frozenset[str], type[KlogReader]] = {

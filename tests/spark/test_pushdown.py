@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import example, given
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import datasource as ds
 from pyspark.sql.datasource import CaseInsensitiveDict, DataSourceReader
@@ -310,6 +310,27 @@ def test_push_down_never_changes_a_result(
         residual = list(task.pushFilters(conditions))
         assert all(any(item is given_ for given_ in conditions) for item in residual)
         assert filtered(rows(task), residual) == filtered(everything, conditions)
+    shutil.rmtree(home)
+
+@pytest.mark.usefixtures("newer_spark")
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(appends, st.lists(filters(), max_size=3), st.integers(0, 8), st.booleans())
+@example([("a", 0, [T0_MS - 2, T0_MS], "append")], [ds.GreaterThanOrEqual(TIMESTAMP, T0)], 1, False)
+def test_a_limit_never_loses_a_row_that_matches(
+    tmp_path_factory: pytest.TempPathFactory, script: list[Any], conditions: list[Any], limit: int, many_tasks: bool
+) -> None:
+    """Spark applies the limit again, to the rows that its filters leave. It needs so many, whether klog stops or not."""
+    home = tmp_path_factory.mktemp("push")
+    fill(home, script)
+    more = {"minPartitions": "20"} if many_tasks else {}
+    expected = filtered(rows(reader(home, **more)), conditions)
+    task = reader(home, pushdown="filters,limit", **more)
+    residual = list(task.pushFilters(conditions))
+    assert task.pushLimit(limit) or residual
+    found = filtered(rows(task), residual)
+    assert all(row in expected for row in found)
+    assert len(found) == len({(row["topic"], row["partition"], row["offset"]) for row in found})
+    assert len(found) >= min(limit, len(expected))
     shutil.rmtree(home)
 
 
