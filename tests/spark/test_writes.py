@@ -148,12 +148,12 @@ def feed(source: Path, first: int, count: int) -> None:
     temporary.rename(source / f"{first:06d}.json")
 
 
-def run(spark: SparkSession, tmp_path: Path) -> None:
+def run(spark: SparkSession, tmp_path: Path, sink: str = "klog") -> None:
     query = (
         spark.readStream.schema("value string")
         .option("maxFilesPerTrigger", 1)
         .json(str(tmp_path / "source"))
-        .writeStream.format("klog")
+        .writeStream.format(sink)
         .option("topic", "t")
         .option("checkpointLocation", str(tmp_path / "checkpoint"))
         .trigger(availableNow=True)
@@ -183,6 +183,52 @@ def test_a_commit_that_fails_is_completed_by_the_next_run(spark: SparkSession, t
         run(spark, tmp_path)
     run(spark, tmp_path)
     assert values(tmp_path / "data", "t") == list(range(20))
+    assert leftovers(tmp_path / "data") == []
+
+
+def failing_source(when: str, marker: str) -> Any:
+    """A source whose streaming sink is klog's. Its first commit with rows fails, before or after klog has committed."""
+    from pyspark.sql.datasource import DataSource
+
+    class Failing(DataSource):
+        @classmethod
+        def name(cls) -> str:
+            return "klog_failing"
+
+        def streamWriter(self, schema: Any, overwrite: bool) -> Any:  # noqa: N802  Spark's name
+            from klog.spark.writer import KlogSink
+
+            writer = KlogSink(self.options).stream_writer(schema, overwrite)
+            commit = writer.commit
+
+            def fail_once(messages: Any, batchId: int) -> None:  # noqa: N803  Spark's name
+                fails = batchId == 1 and not os.path.exists(marker)
+                if fails:
+                    open(marker, "w").close()
+                if not fails or when == "after":
+                    commit(messages, batchId)
+                if fails:
+                    raise RuntimeError(f"Spark learns of no commit, {when} it")
+
+            writer.commit = fail_once
+            return writer
+
+    return Failing
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_commit_that_spark_does_not_learn_of_writes_once(spark: SparkSession, tmp_path: Path, when: str) -> None:
+    for number in range(3):
+        feed(tmp_path / "source", 20 * number, 20)
+    spark.dataSource.register(failing_source(when, str(tmp_path / "has failed")))
+    with pytest.raises(Exception, match="Spark learns of no commit"):
+        run(spark, tmp_path, "klog_failing")
+    assert values(tmp_path / "data", "t") == list(range(40 if when == "after" else 20))
+    run(spark, tmp_path)
+    assert values(tmp_path / "data", "t") == list(range(60))
+    feed(tmp_path / "source", 60, 5)
+    run(spark, tmp_path, "klog_failing")
+    assert values(tmp_path / "data", "t") == list(range(65))
     assert leftovers(tmp_path / "data") == []
 
 
