@@ -153,7 +153,7 @@ def parse(raw: Mapping[str, str], query: Query | None = "batch") -> Options:
         target_split_bytes=_value(given, "targetSplitBytes", None, values.size, SPLIT_MIN),
         min_partitions=_value(given, "minPartitions", 1, values.count, BINS_MAX),
         max_records=_value(given, "maxRecordsPerPartition", None, values.count),
-        pushdown=_pushdown(given),
+        pushdown=_pushdown(given, query),
         limits=stream_options.limits(given),
         commit_group=stream_options.commit_group(given),
         checkpoint=stream_options.checkpoint_directory(given),
@@ -194,8 +194,10 @@ def _columns(given: Mapping[str, str]) -> tuple[str, ...]:
     return tuple(dict.fromkeys((*named, *headers, *more)))
 
 
-def _pushdown(given: Mapping[str, str]) -> tuple[str, ...]:
+def _pushdown(given: Mapping[str, str], query: Query | None) -> tuple[str, ...]:
     value = given.get("pushdown", "false").strip().lower()
+    if query == "stream" and value != "false":
+        raise ValueError("option 'pushdown' is for batch queries: Spark gives no filters to a stream; leave it out")
     if value in ("true", "false"):
         return ("filters",) if value == "true" else ()
     try:

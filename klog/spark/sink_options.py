@@ -25,8 +25,8 @@ if TYPE_CHECKING:
 
 OWN = ("path", "topic", "partitions", "createTopics")
 COLUMNS = ("key", "value", "headers", "topic", "partition", "timestamp")
-# Options that Spark itself passes to a sink, or that users of the Kafka connector leave in.
-_SPARKS = frozenset({"checkpointlocation", "queryname", "outputmode", "includeheaders"})
+# Options that Spark itself passes to a sink.
+_SPARKS = frozenset({"checkpointlocation", "queryname", "outputmode"})
 _PARTITIONS_MAX = 10_000
 _PRODUCERS_CODEC = "kafka.compression.type"
 # What other sinks, or a read, call an option.
@@ -173,5 +173,7 @@ def _partitions(text: str | None) -> int | None:
 
 
 def _refusal(key: str, topic_keys: set[str]) -> str:
+    if key == "includeheaders":
+        return "option 'includeHeaders' is of a read; a write stores the column headers if there is one: leave it out"
     near = values.hint(key, [*OWN, *topic_keys, _PRODUCERS_CODEC], _INSTEAD)
     return f"unknown option '{key}' of a write.{near} Supported: {', '.join(OWN)}, and the properties of a topic"

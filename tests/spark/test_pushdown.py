@@ -312,6 +312,7 @@ def test_push_down_never_changes_a_result(
         assert filtered(rows(task), residual) == filtered(everything, conditions)
     shutil.rmtree(home)
 
+
 @pytest.mark.usefixtures("newer_spark")
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(appends, st.lists(filters(), max_size=3), st.integers(0, 8), st.booleans())

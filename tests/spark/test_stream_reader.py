@@ -174,6 +174,11 @@ class TestOffsets:
         with pytest.raises(ValueError, match=f"option '{option}' is for batch queries: a stream has no end; leave it"):
             reader(data, **{option: values[option]})
 
+    def test_a_stream_gets_no_filters(self, data: Path) -> None:
+        with pytest.raises(ValueError, match="option 'pushdown' is for batch queries: Spark gives no filters to a str"):
+            reader(data, pushdown="filters")
+        reader(data, pushdown="false")
+
 
 class TestBatches:
     def test_available_now(self, data: Path) -> None:

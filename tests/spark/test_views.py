@@ -163,6 +163,7 @@ class TestAgainstKafka:
             if entry["last_stable_offset"] < entry["high_watermark"]:
                 assert blocking[pair] == entry["last_stable_offset"]
 
+
 STEPS = st.lists(
     st.tuples(
         st.sampled_from(["plain", "lz4", "send", "commit", "abort", "old", "compact", "truncate", "delete", "roll"]),

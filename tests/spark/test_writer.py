@@ -228,6 +228,11 @@ def test_overwriting_an_existing_topic(tmp_path: Path, task: Any) -> None:
     [
         ({"topik": "x"}, ValueError, "unknown option 'topik' of a write. Did you mean 'topic'"),
         ({"subscribe": "t"}, ValueError, "unknown option 'subscribe' of a write. Did you mean 'topic'"),
+        (
+            {"topic": "t", "includeHeaders": "true"},
+            ValueError,
+            "'includeHeaders' is of a read; a write stores the column",
+        ),
         ({"codec": "lz4"}, ValueError, "unknown option 'codec' of a write. Did you mean 'compression.type'"),
         ({"kafka.compression.typ": "lz4"}, ValueError, "unknown option .* Did you mean 'kafka.compression.type'"),
         ({"topic": " "}, ValueError, "option 'topic' is empty"),
