@@ -90,7 +90,7 @@ class LogRegistry:
         """Remove a log that is being deleted; return it if it is open. Manager's lock held."""
         log = self._logs.pop(key, None)
         if log is not None:
-            self._traffic.retire(log)
+            self._traffic.retire(log, deleted=True)
         return None if log is None or log.closed else log
 
     def _directory_failed(self, directory: LogDirectory, reason: str) -> None:

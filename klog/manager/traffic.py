@@ -37,11 +37,16 @@ class Traffic:
         """Reset in a forked child."""
         self._lock = threading.Lock()
 
-    def retire(self, log: Log) -> None:
-        """Keep what a log has counted that is replaced or deleted."""
+    def retire(self, log: Log, *, deleted: bool = False) -> None:
+        """Keep what a log has counted that is replaced or deleted. Of a deleted topic only the sums keep it: programs
+        that make topics all the time may never ask for rates."""
         with self._lock:
-            for topic in (ALL, log.topic):
-                self._retired.setdefault(topic, Counter()).update(counts(log))
+            counted = counts(log)
+            self._retired[ALL].update(counted)
+            if deleted:
+                self._retired.pop(log.topic, None)
+            else:
+                self._retired.setdefault(log.topic, Counter()).update(counted)
             for name, times in log._core.counters.times().items():
                 self._retired_times.setdefault(name, Histogram()).add(times)
 

@@ -57,6 +57,11 @@ def test_sums_never_decrease(tmp_path: Path) -> None:
         logs.create_topic("a")
         logs.log("a", 0).append([(b"k", b"v")])
         assert logs.rates()["MessagesInPerSec"]["a"].count == 1
+        logs.delete_topic("a")
+        logs.create_topic("a")  # nobody has asked for rates in between
+        logs.log("a", 0).append([(b"k", b"v")] * 2)
+        found = logs.rates()["MessagesInPerSec"]
+        assert {topic: rate.count for topic, rate in found.items()} == {"": 10, "a": 2, "b": 4}
 
 
 def test_every_call_is_counted_and_one_in_sixteen_is_timed(tmp_path: Path) -> None:
