@@ -34,9 +34,9 @@ def serve(
     manual_clock: bool,
     print_json: Callable[[dict[str, Any]], object] | None,
 ) -> None:
-    """Serve until SIGTERM or SIGINT. directory: None for the log.dirs of the properties, without any a temporary one.
-    properties: the path of a server.properties. print_json: gets the addresses once clients can connect; None prints a
-    line for people. Raises what Broker does."""
+    """Serve until SIGTERM, SIGINT or SIGHUP. directory: None for the log.dirs of the properties, without any a
+    temporary one. properties: the path of a server.properties. print_json: gets the addresses once clients can connect;
+    None prints a line for people. Raises what Broker does."""
     write_warnings("klog: %(levelname)s %(name)s %(message)s")
     values: dict[str, Any] = {}
     if properties is not None:
@@ -50,9 +50,12 @@ def serve(
     given = _log_dirs(values) if directory is None else directory
     if control_port is not None and isinstance(given, list):
         raise ValueError(f"log.dirs={','.join(given)}: a broker with --control-port has one directory")
-    with _blocked(signal.SIGTERM, signal.SIGINT), _temporary() if given is None else nullcontext(given) as path:
+    ends = [signal.SIGTERM, signal.SIGINT]
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup sets it
+        ends.append(signal.SIGHUP)
+    with _blocked(*ends), _temporary() if given is None else nullcontext(given) as path:
         values = (_TEST_CONFIG if given is None else {}) | values
-        _serve(_made(path, control_port is not None, values, arguments), print_json)
+        _serve(_made(path, control_port is not None, values, arguments), ends, print_json)
 
 
 def _log_dirs(values: dict[str, Any]) -> str | list[str] | None:
@@ -106,8 +109,8 @@ def _temporary() -> Iterator[str]:
         remove_directory(path)
 
 
-def _serve(broker: Any, print_json: Callable[[dict[str, Any]], object] | None) -> None:
-    """Serve until SIGTERM or SIGINT, which are blocked."""
+def _serve(broker: Any, ends: list[signal.Signals], print_json: Callable[[dict[str, Any]], object] | None) -> None:
+    """Serve until a signal of `ends`, which are blocked. SIGHUP reloads the certificates if there are any."""
     from klog.log import core
 
     reloads = [signal.SIGHUP] if broker.has_tls_files else []
@@ -117,7 +120,7 @@ def _serve(broker: Any, print_json: Callable[[dict[str, Any]], object] | None) -
             core.load()  # it served before, and opens no log without them
         gc.collect()
         gc.freeze()  # what is there now stays: later collections do not look at it
-        while signal.sigwait({signal.SIGTERM, signal.SIGINT, *reloads}) == signal.SIGHUP:
+        while signal.sigwait({*ends, *reloads}) in reloads:
             _reload(broker)
 
 

@@ -147,22 +147,38 @@ def test_an_argument_that_the_broker_refuses_is_a_usage_error() -> None:
     assert (run.returncode, run.stderr) == (2, f"{usage}Error: listener='nowhere': host:port expected\n")
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 def test_a_signal_ends_it_and_interrupts_nothing(number: signal.Signals, tmp_path: Path) -> None:
     """Signals are blocked in each thread: a handler could need a lock that the interrupted thread holds. While the main
     thread waits for them the kernel shows them as not blocked there."""
     with running(tmp_path / "data") as process:
-        masks = []
-        for thread in os.listdir(f"/proc/{process.pid}/task"):
-            if thread != str(process.pid):
-                with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
-                    status = Path(f"/proc/{process.pid}/task/{thread}/status").read_text()
-                    masks.append(int(re.findall(r"^SigBlk:\s*(\w+)", status, re.MULTILINE)[0], 16))
+        masks = blocked(process)
         assert masks
         assert all(mask >> (number - 1) & 1 for mask in masks)
         os.kill(process.pid, number)
         assert process.wait(PATIENCE) == 0
     assert (tmp_path / "data" / ".kafka_cleanshutdown").exists()
+
+
+def test_nohup_keeps_it_running(tmp_path: Path) -> None:
+    """The kernel drops a signal that is ignored, but not one that is blocked, too."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup, whose command inherits it
+    try:
+        with running(tmp_path / "data") as process:
+            assert not any(mask >> (signal.SIGHUP - 1) & 1 for mask in blocked(process))
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def blocked(process: subprocess.Popen[bytes]) -> list[int]:
+    """The signals that each thread but the main one blocks."""
+    masks = []
+    for thread in os.listdir(f"/proc/{process.pid}/task"):
+        if thread != str(process.pid):
+            with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
+                status = Path(f"/proc/{process.pid}/task/{thread}/status").read_text()
+                masks.append(int(re.findall(r"^SigBlk:\s*(\w+)", status, re.MULTILINE)[0], 16))
+    return masks
 
 
 def test_a_second_signal_does_not_interrupt_the_end() -> None:
