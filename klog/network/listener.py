@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from typing import TYPE_CHECKING
 
@@ -72,5 +71,5 @@ class Listener:
             sock.close()
             if error.errno is None:
                 raise
-            raise OSError(error.errno, f"{os.strerror(error.errno)}: {self.host}:{self.port}") from None
+            raise OSError(error.errno, f"{error.strerror}: {self.host}:{self.port}") from None  # gaierror has its own
         return sock

@@ -114,6 +114,12 @@ def test_a_listener_that_cannot_be_bound_leaves_nothing_over() -> None:
     assert threads_and_descriptors() <= before
 
 
+def test_a_host_that_is_unknown_is_named_with_the_reason() -> None:
+    with pytest.raises(OSError, match="no such host:0") as caught:
+        Server(["no such host:0"], Inline(echo))
+    assert "Unknown error" not in str(caught.value)
+
+
 def test_connections_that_come_and_go_leave_nothing_over() -> None:
     with serving(Inline(), num_network_threads=2) as server:
 
