@@ -20,9 +20,9 @@ class OwnKey(NamedTuple):
     doc: str
 
 
-def check_bounds(config: Keyed, prefix: str, fields: Iterable[str]) -> None:
-    """Raise ValueError if a field is not from that of the same name with min_ to that with max_. prefix: of the
-    properties, such as group.share."""
+def check_bounds(config: Any, prefix: str, fields: Iterable[str]) -> None:
+    """Raise ValueError if a field is not from that of the same name with min_ to that with max_, or if a session is not
+    longer than a heartbeat: it would end between two. prefix: of the properties, such as group.share."""
     for name in fields:
         low, value, high = (getattr(config, f"{bound}{name}") for bound in ("min_", "", "max_"))
         if not low <= value <= high:
@@ -30,11 +30,16 @@ def check_bounds(config: Keyed, prefix: str, fields: Iterable[str]) -> None:
                 f"{name}={value} ({prefix}.{name.replace('_', '.')}): from {low} to {high}, the bounds that "
                 f"{prefix}.min and .max of it set"
             )
+    if config.session_timeout_ms <= config.heartbeat_interval_ms:
+        raise ValueError(
+            f"session_timeout_ms={config.session_timeout_ms} ({prefix}.session.timeout.ms): more than "
+            f"heartbeat_interval_ms={config.heartbeat_interval_ms} ({prefix}.heartbeat.interval.ms) expected"
+        )
 
 
 def with_own(config: _Config, keys: Mapping[str, OwnKey], own: Mapping[str, str]) -> _Config:
     """The configuration of a group. keys: by the names of the group's properties; own: its values as texts.
-    Raises InvalidConfig, also for a session that is not longer than a heartbeat. Kafka: GroupConfig.validate."""
+    Raises InvalidConfig. Kafka: GroupConfig.validate."""
     fields: dict[str, Any] = {}
     for name, text in own.items():
         if name not in keys:
@@ -42,13 +47,6 @@ def with_own(config: _Config, keys: Mapping[str, OwnKey], own: Mapping[str, str]
         field = keys[name].field
         fields[field] = parsed(name, text, getattr(config, field))
     try:
-        found: Any = replace(config, **fields)  # type: ignore[type-var]
+        return replace(config, **fields)  # type: ignore[type-var]
     except (ValueError, TypeError) as error:
         raise InvalidConfig(str(error)) from None
-    if own and found.session_timeout_ms <= found.heartbeat_interval_ms:
-        names = {key.field: name for name, key in keys.items()}
-        raise InvalidConfig(
-            f"{names['session_timeout_ms']}={found.session_timeout_ms}: more than "
-            f"{names['heartbeat_interval_ms']}={found.heartbeat_interval_ms} expected"
-        )
-    return found  # type: ignore[no-any-return]
