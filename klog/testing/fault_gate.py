@@ -27,14 +27,16 @@ class FaultGate:
         self._faults: list[Fault] = []
         self._watches: list[Watch] = []
         self._kept: list[RequestContext] = []  # of dropped requests: without a reference they would be closed
+        self._delayed: dict[object, Callable[[], None]] = {}  # what lets each delayed request go on
         self._broker: Broker | None = None
+        self._is_closed = False
         self._lock = threading.Lock()  # guards the two below
         self._run = 0  # a number for each start of the broker
         self._is_dying = False
 
     def open(self, broker: Broker) -> None:
         """The broker is about to start."""
-        self._broker = broker
+        self._broker, self._is_closed = broker, False
         with self._lock:
             self._run += 1
             self._is_dying = False
@@ -61,10 +63,18 @@ class FaultGate:
             each.stop()
 
     def close(self) -> None:
-        """The broker stops: drop the requests that were dropped or are held, which closes their connections."""
-        for each in self._faults:
-            each.forget()
-        self._kept.clear()
+        """The broker stops: drop the requests that were dropped, are held or delayed, which closes their connections,
+        and those that come before it has stopped."""
+        self._is_closed = True
+        self._drop_if_closed()
+
+    def _drop_if_closed(self) -> None:
+        """To be called after a request was kept, which close() may not have seen."""
+        if self._is_closed:
+            for each in self._faults:
+                each.forget()
+            self._delayed.clear()
+            self._kept.clear()
 
     def admit(self, context: RequestContext, go_on: Callable[[], None]) -> bool:
         """Apply the first fault that concerns the request."""
@@ -88,9 +98,13 @@ class FaultGate:
 
         if fault.hold:
             fault.keep(later)
+            self._drop_if_closed()
             return False
         if fault.delay_ms:
-            self._scheduler.schedule("delayed by a fault", later, fault.delay_ms)
+            key = object()  # a task that is not due yet must not keep the request
+            self._delayed[key] = later
+            self._drop_if_closed()
+            self._scheduler.schedule("delayed by a fault", lambda: self._delayed.pop(key, _nothing)(), fault.delay_ms)
             return False
         return self._apply(fault, context)
 
@@ -104,6 +118,7 @@ class FaultGate:
     def keep(self, context: RequestContext) -> None:
         """Keep a request that gets no response."""
         self._kept.append(context)
+        self._drop_if_closed()
 
     def die(self, torn: list[tuple[str, int]], last_bytes: int, restart_ms: int | None) -> None:
         """Kill the broker, once; until it is dead, nothing is handled any more."""
@@ -112,3 +127,7 @@ class FaultGate:
                 return
             self._is_dying = True
         self._kill(torn, last_bytes, restart_ms)
+
+
+def _nothing() -> None:
+    """The request has been dropped."""

@@ -123,6 +123,20 @@ def test_requests_are_held_until_the_test_releases_them() -> None:
         assert b.topic("orders").values() == [b"second", b"first"]
 
 
+@pytest.mark.parametrize("fault", [{"delay_ms": 10**9}, {"hold": True}, {"drop": True}])
+def test_a_stop_does_not_wait_for_requests_that_a_fault_keeps(
+    fault: dict[str, Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    with TestBroker(topics=["orders"]) as b, WireClient(b.bootstrap_servers) as client:
+        kept = b.inject("produce", **fault)
+        client.send(ApiKey.PRODUCE, 9, _request(b"lost"))
+        kept.wait(timeout=PATIENCE)
+        b.restart()
+        assert client.is_closed()
+        assert b.topic("orders").values() == []
+    assert "stop_unfinished" not in caplog.text
+
+
 def _request(value: bytes) -> Any:
     part = Produce.Partition(index=0, records=encode([(b"k", value, 1)]))
     return Produce(acks=1, timeout_ms=1000, topic_data=[Produce.Topic(name="orders", partition_data=[part])])
