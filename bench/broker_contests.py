@@ -10,14 +10,19 @@ of the values.
     session 1, 1000        a session with so many partitions: a record for one of them, then the fetch that gets it
     session idle           a fetch of a session with 1,000 partitions, without anything new
     heartbeat, commit      Heartbeat and OffsetCommit of a member of a group, one in flight
+
+With one request in flight, client and broker wake each other for each request. If they sleep on two processors, most of
+the broker's time is the kernel's, which wakes the other processor. "one processor" has both on the same one.
 """
 
 from __future__ import annotations
 
+import os
 import random
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, nullcontext, suppress
 from pathlib import Path
 from typing import Any
 
@@ -262,7 +267,7 @@ SCENARIOS: dict[str, tuple[Callable[[Client, int], Work], int, int, float | None
 }
 
 
-def _contest(name: str) -> Factory:
+def _contest(name: str, *, one_processor: bool = False) -> Factory:
     prepare, count, size, goal = SCENARIOS[name]
 
     def make(tiny: bool, folder: Path) -> Contest:
@@ -286,16 +291,41 @@ def _contest(name: str) -> Factory:
                 broker.close()
 
         def contestant(broker: Broker) -> Contestant:
+            def measured() -> float:
+                with on_one_processor(broker.pid) if one_processor else nullcontext():
+                    return cost(broker, works[broker.name])
+
             return Contestant(
                 broker.name,
-                lambda: cost(broker, works[broker.name]),
+                measured,
                 goal=goal if broker is not kafka else None,
                 own_clock=True,
             )
 
-        return Contest(f"kafka broker {name}", runs, runs * size, tuple(map(contestant, brokers)), check, close)
+        return Contest(_title(name, one_processor), runs, runs * size, tuple(map(contestant, brokers)), check, close)
 
     return make
 
 
-FACTORIES: dict[str, Factory] = {f"kafka broker {name}": _contest(name) for name in SCENARIOS}
+def _title(name: str, one_processor: bool) -> str:
+    return f"kafka broker {name}" + ", one processor" * one_processor
+
+
+@contextmanager
+def on_one_processor(pid: int) -> Iterator[None]:
+    """This thread, and every thread of the process `pid`, run on one processor until the end of the block."""
+    allowed = os.sched_getaffinity(0)
+    threads = [0, *map(int, os.listdir(f"/proc/{pid}/task"))]
+    try:
+        for thread in threads:
+            os.sched_setaffinity(thread, {max(allowed)})
+        yield
+    finally:
+        for thread in threads:
+            with suppress(ProcessLookupError):  # it has ended
+                os.sched_setaffinity(thread, allowed)
+
+
+FACTORIES: dict[str, Factory] = {_title(name, False): _contest(name) for name in SCENARIOS} | {
+    _title(name, True): _contest(name, one_processor=True) for name in ("request", "session 1", "heartbeat", "commit")
+}
