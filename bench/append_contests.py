@@ -6,6 +6,8 @@
     append batches follower  as a follower takes them: lengths and checksums checked; the peer as above
     append one             one record at a time; the peer is encode and append_batches. A further contestant appends the
                            same batches of an idempotent producer
+    append topic           one record at a time by LogManager.append, beside 1,000 partitions of another topic; the peer
+                           is the same beside none
     kafka append leader    as clients send them, one batch a request with base offset 0: every record checked, offsets
                            assigned
     kafka append follower  the same batches as a follower takes them
@@ -255,8 +257,40 @@ def _one(tiny: bool, folder: Path) -> Contest:
     )
 
 
+def _topic(tiny: bool, folder: Path) -> Contest:
+    count, others = (10, 5) if tiny else (2000, 1000)
+    managers = [klog.open(folder / name, create=True) for name in ("many", "alone")]
+    for logs in managers:
+        logs.create_topic("t", config=_CONFIG)
+    managers[0].create_topic("others", partitions=others)
+    one = [(b"key", bytes(100), FIRST_TIMESTAMP)]
+
+    def appends(logs: klog.LogManager) -> Callable[[], None]:
+        def run() -> None:
+            for _ in range(count):
+                logs.append("t", one)
+
+        return run
+
+    def check() -> None:
+        for logs in managers:
+            appends(logs)()
+            assert [each.value for each in logs.read("t")] == [one[0][1]] * count
+
+    def close() -> None:
+        for logs in managers:
+            logs.close()
+
+    many, alone = map(appends, managers)
+    contestants = (
+        Contestant(f"LogManager.append beside {others:,} partitions", many, goal=0.8),
+        Contestant("LogManager.append beside none", alone),
+    )
+    return Contest("append topic", count, count * len(record.encode(one)), contestants, check, close)
+
+
 def _factories() -> dict[str, Factory]:
-    made: dict[str, Factory] = {"append one": _one}
+    made: dict[str, Factory] = {"append one": _one, "append topic": _topic}
     for role, goal in (("leader", 0.95), ("follower", 0.93)):
         for name, size in (("16KiB", 16 << 10), ("64KiB", 64 << 10), ("1MiB", 1 << 20)):
             made[f"append batches {role} {name}"] = lambda tiny, folder, role=role, name=name, size=size, goal=goal: (

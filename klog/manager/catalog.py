@@ -23,8 +23,9 @@ from klog.manager.topics import FollowedTopicFile, TopicEntry, TopicFile, partit
 from klog.values import replace
 
 if TYPE_CHECKING:
+    from klog.log.directory.checkpoint import Partition
     from klog.manager.broker_config import BrokerConfig
-    from klog.manager.directories import LogDirectory
+    from klog.manager.directories import Entries, LogDirectory
     from klog.manager.directory_set import DirectorySet
 
 
@@ -48,7 +49,8 @@ class TopicCatalog:
         self._configs: tuple[ManagerConfig, dict[str, LogConfig]] = broker.current, {}
         self._sticky: dict[str, int] = {}
         self._hidden: dict[str, int] = {}  # {topic: its first partition that is being made}
-        self._shows = 0
+        self._hides = self._shows = 0
+        self._made: tuple[tuple[int, int], list[Entries], dict[str, list[int]]] | None = None  # of these hides, shows
         self.shown = Notifier()
         online = [directory.path for directory in directories.online()]
         self.file = (FollowedTopicFile if read_only else TopicFile)(online, files, directories.write_failed)
@@ -56,23 +58,40 @@ class TopicCatalog:
 
     def topics(self) -> dict[str, list[int]]:
         """Return the partitions of each topic; see LogManager.topics."""
-        found: dict[str, set[int]] = {}
+        return {topic: list(partitions) for topic, partitions in self._topics().items()}
+
+    def _topics(self) -> dict[str, list[int]]:
+        """Return the same, not to be changed: made once for the same directories."""
         online = self._directories.online()
         # All but the last twice: meanwhile a partition may move from one that comes later to one that was listed.
-        for directory in (*online, *online[:-1]):
-            for topic, partition in directory.entries().live:
-                found.setdefault(topic, set()).add(partition)
+        entries = [directory.entries() for directory in (*online, *online[:-1])]
+        if self._directories.offline:
+            return self._merged(entries)
+        key = self._hides, self._shows
+        made = self._made
+        if made is None or made[0] != key or list(map(id, made[1])) != list(map(id, entries)):
+            self._made = made = key, entries, self._merged(entries)
+        return made[2]
+
+    def _merged(self, listed: list[Entries]) -> dict[str, list[int]]:
+        found: set[Partition] = set()
+        for entries in listed:
+            found.update(entries.live)
         if self._directories.offline:
             for name, entry in self.file.entries.items():
                 if entry.state in ("", "adding"):
-                    found.setdefault(name, set()).update(range(entry.partitions))
+                    found.update((name, partition) for partition in range(entry.partitions))
         for name, first in list(self._hidden.items()):
-            found[name] = {partition for partition in found.get(name, ()) if partition < first}
-        return {topic: sorted(partitions) for topic, partitions in sorted(found.items()) if partitions}
+            found = {key for key in found if key[0] != name or key[1] < first}
+        topics: dict[str, list[int]] = {}
+        for name, partition in sorted(found):
+            topics.setdefault(name, []).append(partition)
+        return topics
 
     def hide(self, topic: str, first: int) -> None:
         """Hide the partitions from `first` on while they are made: an append must not use some before all are there."""
         self._hidden[topic] = first
+        self._hides += 1
 
     def show(self, topic: str) -> None:
         """Hide no partition of a topic any more."""
@@ -88,10 +107,10 @@ class TopicCatalog:
 
     def partitions(self, topic: str) -> list[int]:
         """Return a topic's partitions. Raises UnknownTopicOrPartition."""
-        partitions = self.topics().get(topic)
+        partitions = self._topics().get(topic)
         if partitions is None:
             raise self.unknown(topic)
-        return partitions
+        return list(partitions)
 
     def missing(self, topic: str, partitions: list[int]) -> list[int]:
         """Return the partitions that a topic with these must have, too: a key's partition depends on their number."""
@@ -109,7 +128,7 @@ class TopicCatalog:
 
     def unknown(self, topic: str, partition: int | None = None, hint: str = "") -> UnknownTopicOrPartition:
         """Return the error for a topic, or a partition of it, that is not there. hint: a further next step."""
-        topics = self.topics()
+        topics = self._topics()
         if topic in topics:
             present = ", ".join(map(str, topics[topic]))
             return UnknownTopicOrPartition(
@@ -145,7 +164,7 @@ class TopicCatalog:
             raise duplicate(topic, partition, [directory for directory, _ in found])
         if found:
             return found[0]
-        if self._directories.offline and partition in self.topics().get(topic, ()):
+        if self._directories.offline and partition in self._topics().get(topic, ()):
             gone = ", ".join(self._directories.offline)
             raise StorageOffline(
                 f"{topic}-{partition} is in none of the online directories; offline: {gone}. Repair or mount "

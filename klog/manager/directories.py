@@ -14,6 +14,7 @@ import contextlib
 import errno
 import json
 import os
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
@@ -40,7 +41,7 @@ from klog.log.directory.partition_names import (
     parse_suffixed_name,
 )
 from klog.log.staged import layout
-from klog.log.staged.pending import PendingCommits
+from klog.log.staged.pending import SETTLED_NS, PendingCommits
 from klog.logger import logger_of
 from klog.segment import names
 from klog.values import NamedTuple
@@ -92,6 +93,7 @@ class LogDirectory:
         self._marker_text = checkpoint.CLEAN_SHUTDOWN_TEXT
         self._lock: DirectoryLock | None = None
         self._pending = PendingCommits(path)
+        self._listed: tuple[int, Entries] | None = None  # as it was at this time of the last change
 
     def __repr__(self) -> str:
         return f"<LogDirectory {self.path}{' offline' if self.offline else ''}>"
@@ -160,7 +162,24 @@ class LogDirectory:
     # ---- entries ---------------------------------------------------------------------------------------------------
 
     def entries(self) -> Entries:
-        """Return the partition directories and the other subdirectories."""
+        """Return the partition directories and the other subdirectories, not to be changed. Any thread.
+
+        The directory is listed again when it has changed: each append to a topic asks for its partitions.
+        """
+        changed = os.stat(self.path).st_ctime_ns  # the time of modification can be set, by a restored backup for one
+        listed = self._listed
+        if listed is not None and listed[0] == changed:
+            found = listed[1]
+        else:
+            found, lasts = self._list()
+            self._listed = (changed, found) if lasts and time.time_ns() - changed > SETTLED_NS else None
+        if self.read_only and (hidden := self._pending.hidden_topics()):
+            return found._replace(live={key: name for key, name in found.live.items() if key[0] not in hidden})
+        return found
+
+    def _list(self) -> tuple[Entries, bool]:
+        """Return the subdirectories, and whether they are the same until the directory changes: what jobs have staged
+        depends on the partitions' own files, too."""
         live: dict[Partition, str] = {}
         suffixed_names: dict[str, SuffixedName] = {}
         foreign: list[str] = []
@@ -174,11 +193,10 @@ class LogDirectory:
                 suffixed_names[name] = suffixed
             elif name != REMOTE_INDEX_CACHE:
                 foreign.append(name)
-        if layout.writers_in([entry.name for entry in listed]):
+        staging = bool(layout.writers_in([entry.name for entry in listed]))
+        if staging:
             live = {key: name for key, name in live.items() if not _is_only_staged(os.path.join(self.path, name))}
-        if self.read_only and (hidden := self._pending.hidden_topics()):
-            live = {key: name for key, name in live.items() if key[0] not in hidden}
-        return Entries(live, suffixed_names, foreign)
+        return Entries(live, suffixed_names, foreign), not staging
 
     def reader_bounds(self, key: Partition) -> ReaderBounds | None:
         """Return the bounds that a commit in progress sets to a reader of a partition; None: none."""

@@ -117,9 +117,10 @@ class DirectorySet:
 
     def count_logs(self) -> dict[LogDirectory, int]:
         """Return the number of logs in each online directory, in the order they were given; copies of moves count,
-        too."""
-        counts = {}
-        for directory, entries in self.entries().items():
+        too. A single directory is not counted: there is none to compare it with."""
+        online = self.online()
+        counts = dict.fromkeys(online, 0)
+        for directory, entries in self.entries().items() if len(online) > 1 else ():
             counts[directory] = len(entries.live) + sum(way.suffix == FUTURE for way in entries.suffixed_names.values())
         return counts
 

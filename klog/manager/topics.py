@@ -105,6 +105,7 @@ class TopicFile:
         self.generation = 0
         self.changes = 0  # how often entries has changed: another number than generation, which a write raises first
         self.stale: list[str] = []  # copies that are not the newest
+        self._members: dict[str, tuple[TopicEntry, str]] = {}  # each topic as it was last written
 
     @property
     def path(self) -> str:
@@ -180,16 +181,22 @@ class TopicFile:
             raise failure
         self.entries, self.deleted = entries, deleted
         self.changes += 1
+        for name in self._members.keys() - entries.keys():
+            del self._members[name]
 
     def _text(self, entries: dict[str, TopicEntry], deleted: frozenset[uuid.UUID], generation: int) -> bytes:
-        document: dict[str, Any] = {
-            "version": VERSION,
-            "generation": generation,
-            "topics": {name: _plain(entry) for name, entry in sorted(entries.items())},
-        }
+        topics = ",\n".join([self._member(name, entry) for name, entry in sorted(entries.items())])
+        members = [f'"version":{VERSION}', f'"generation":{generation}', f'"topics":{{\n{topics}}}']
         if deleted:
-            document["deleted"] = sorted(map(encode_uuid, deleted))
-        return versioned.encode(document, indent=1)
+            members.append(f'"deleted":{versioned.compact(sorted(map(encode_uuid, deleted)))}')
+        return versioned.sealed(members)
+
+    def _member(self, name: str, entry: TopicEntry) -> str:
+        """Return a topic as it is written. It is encoded once: a change of one topic writes all."""
+        known = self._members.get(name)
+        if known is None or known[0] is not entry:
+            known = self._members[name] = entry, f"{versioned.compact(name)}:{versioned.compact(_plain(entry))}"
+        return known[1]
 
 
 class FollowedTopicFile(TopicFile):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import shutil
 import uuid
@@ -32,6 +33,7 @@ from tests.support.batches import produced
 from tests.support.failing_files import FailingFiles
 from tests.support.golden import HOME
 from tests.support.logs import tree
+from tests.support.own_json import unchecked_in
 
 NOW = 1_800_000_000_000
 KEEP = {"retention.ms": -1}
@@ -343,8 +345,9 @@ def mix_topics(data: Path) -> None:
 
 def begin_deletion(data: Path) -> None:
     path = data / "klog-topics.json"
-    text = path.read_text().replace('"partitions": 2', '"partitions": 2, "state": "deleting"')
-    path.write_text(text[: text.index(',\n "crc32c"')] + "\n}" if '"crc32c"' in text else text)
+    document = unchecked_in(path)
+    document["topics"]["t"]["state"] = "deleting"
+    path.write_text(json.dumps(document))
 
 
 def other_node(data: Path) -> None:

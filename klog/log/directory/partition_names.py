@@ -20,8 +20,8 @@ DELETE, FUTURE, STRAY = "delete", "future", "stray"
 REMOTE_INDEX_CACHE = "remote-log-index-cache"  # Kafka keeps indexes of tiered segments there
 METADATA_TOPIC = "__cluster_metadata"  # the log of a KRaft node, which its controller writes without a LogManager
 NAME_MAX = 255
-_DIGITS_MAX = 10
 TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
+_LIVE = re.compile(rf"({TOPIC.pattern})-(0|[1-9][0-9]{{0,9}})")
 _KLOGS = re.compile(r"(.+)-(\d{1,10})\.([0-9a-f]{32})-(delete|future|stray)")
 
 
@@ -35,11 +35,11 @@ class SuffixedName(NamedTuple):
 
 def parse_directory_name(name: str) -> tuple[str, int] | None:
     """(topic, partition) of a live partition directory's name; None for any other name, suffixed ones included."""
-    topic, _, digits = name.rpartition("-")
-    if not digits.isdecimal() or len(digits) > _DIGITS_MAX:
+    match = _LIVE.fullmatch(name)
+    if match is None:
         return None
-    partition = int(digits)
-    return (topic, partition) if str(partition) == digits and is_partition(topic, partition) else None
+    topic, partition = match[1], int(match[2])
+    return (topic, partition) if partition < 2**31 and topic not in (".", "..") else None
 
 
 def is_partition(topic: str, partition: int) -> bool:
