@@ -23,6 +23,7 @@ Offsets: offsets.py. Limits: limits.py. Ids of topics: stream_memory.py.
 
 from __future__ import annotations
 
+import logging
 from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -129,7 +130,10 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
                 self._note_epochs(present, begin)
                 return begin
             reached = self._reached(begin, logs, present, limit)
-            return begin if reached is None else reached
+            if reached is None:
+                return begin
+            self._log_lag(reached)
+            return reached
 
         return to_json(self._examined(latest))
 
@@ -174,6 +178,18 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
 
     def reportLatestOffset(self) -> dict[str, dict[str, int]] | None:  # noqa: N802
         return None if self._latest is None else to_json(self._latest)
+
+    def _log_lag(self, reached: Offsets) -> None:
+        """Log what Spark's Kafka source has as metrics of its progress, which a Python source cannot add to."""
+        behind = [max(end - reached.get(pair, 0), 0) for pair, end in (self._latest or {}).items()]
+        logger.log(
+            logging.WARNING if self._options.reading.metrics else logging.INFO,
+            "event=offsets_behind partitions=%d min=%d max=%d avg=%.1f",
+            len(behind),
+            min(behind, default=0),
+            max(behind, default=0),
+            sum(behind) / max(len(behind), 1),
+        )
 
     def prepareForTriggerAvailableNow(self) -> None:  # noqa: N802
         self._open_group()

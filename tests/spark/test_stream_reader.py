@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import logging
 import os
 import pickle
 import shutil
@@ -163,6 +164,21 @@ class TestOffsets:
         assert made.reportLatestOffset() is None
         made.latestOffset(begin(made), made.getDefaultReadLimit())
         assert made.reportLatestOffset() == END
+
+    @pytest.mark.parametrize(("metrics", "level"), [("true", logging.WARNING), ("false", logging.INFO)])
+    def test_each_batch_logs_how_far_it_is_behind(
+        self, data: Path, caplog: pytest.LogCaptureFixture, metrics: str, level: int
+    ) -> None:
+        caplog.set_level(logging.INFO, "klog.spark")
+        made = reader(data, maxoffsetspertrigger="90", subscribe="t", metrics=metrics)
+        start = begin(made)
+        while (end := made.latestOffset(start, made.getDefaultReadLimit())) != start:
+            start = end
+        found = [(line.levelno, line.getMessage()) for line in caplog.records if "offsets_behind" in line.getMessage()]
+        assert found == [
+            (level, "event=offsets_behind partitions=2 min=20 max=40 avg=30.0"),
+            (level, "event=offsets_behind partitions=2 min=0 max=0 avg=0.0"),
+        ]
 
     def test_offsets_of_another_source(self, data: Path) -> None:
         with pytest.raises(ValueError, match="the checkpoint of another source"):
