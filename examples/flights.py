@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import warnings
 from pathlib import Path
 
 import pandas as pd
 
 from klog.demo.events import flights_table
+
+# PySpark 4.3 prints it when a session starts. The examples pass no pandas to Spark.
+warnings.filterwarnings("ignore", "PySpark does not yet fully support pandas", FutureWarning)
 
 
 def table(count: int | None = None) -> pd.DataFrame:

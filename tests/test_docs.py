@@ -207,11 +207,12 @@ def test_snippets_for_spark_work(document: Path, tmp_path: Path) -> None:
 @pytest.mark.spark
 @pytest.mark.deep
 @pytest.mark.timeout(3600)
-def test_snippets_for_spark_work_in_a_session_without_klogs_settings(tmp_path: Path) -> None:
+@pytest.mark.parametrize("document", ["README.md", "docs/spark.md"])
+def test_snippets_for_spark_work_in_a_session_without_klogs_settings(document: str, tmp_path: Path) -> None:
     """klog.spark.session() returns the session that runs: Spark has found klog and its Python by itself."""
     if shutil.which("java") is None:
         pytest.skip("needs: java")
-    Reader(Path("README.md"), tmp_path, BARE_SESSION).read(frozenset({"spark"}))
+    Reader(Path(document), tmp_path, BARE_SESSION).read(frozenset({"spark"}))
 
 
 def test_every_page_and_every_public_name_is_in_the_built_documents() -> None:

@@ -7,6 +7,8 @@ import importlib
 import os
 import re
 import shutil
+import subprocess
+import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
@@ -49,6 +51,19 @@ def page(name: str) -> str:
 def check_picture(path: Path) -> None:
     assert path.stat().st_size < 60_000
     assert path.read_text().count("<path") > 5
+
+
+def test_examples_print_no_warning_about_pandas() -> None:
+    """A session imports the module that warns."""
+    script = "import pyspark.testing.utils"
+    examples = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "examples"), str(ROOT)])}
+    without, with_filter = (
+        subprocess.run([sys.executable, "-c", each], env=examples, capture_output=True, text=True, check=True).stderr
+        for each in (script, f"import flights; {script}")
+    )
+    if "FutureWarning" not in without:
+        pytest.skip("needs: a pandas that PySpark does not support yet")
+    assert "FutureWarning" not in with_filter
 
 
 @pytest.mark.parametrize("count", [2000, pytest.param(None, marks=pytest.mark.deep)])

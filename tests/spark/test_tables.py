@@ -24,6 +24,7 @@ from klog.disk import RealFiles
 from klog.errors import AlreadyLocked, BadValue, CorruptData, InconsistentTopicId, NewerFormat, UnknownTopicOrPartition
 from klog.record import encode
 from klog.spark.bounds import DataLoss
+from klog.spark.materializing import TARGET_BYTES
 from klog.spark.table_files import Bucket, Keyed, Piece, Place, hashes, write_piece
 from klog.spark.table_manifest import DataFile
 from klog.spark.table_store import TableStore
@@ -202,6 +203,28 @@ def test_one_call_writes_several_files_of_the_wanted_size(tmp_path: Path) -> Non
         assert [file.start for file in found] == [0, *(file.end for file in found[:-1])] and found[-1].end == 2000
         sized = found[:-1] if piece_is_last else found
         assert all(file.size >= 8000 for file in sized)
+
+
+@pytest.mark.deep
+def test_files_have_128_mib_by_default(tmp_path: Path) -> None:
+    """Values that cannot be compressed. The second call adds to the last file of each partition."""
+    create(tmp_path / "data", 2, **{"segment.bytes": 64 << 20})
+    ends = [0, 0]
+    for mebibytes in ((300, 40), (40, 40)):
+        with klog.open(tmp_path / "data") as logs:
+            for partition, count in enumerate(mebibytes):
+                for _ in range(count):
+                    logs.log("t", partition).append([(None, os.urandom(1 << 18)) for _ in range(4)])
+                ends[partition] += 4 * count
+        report = materialize(tmp_path / "data", tmp_path / "out", target_bytes=TARGET_BYTES, columns="partition,value")
+        assert report.rows == 4 * sum(mebibytes)
+    files = manifest(tmp_path / "out").files
+    of_first, of_second = ([file for file in files if file.partition == partition] for partition in range(2))
+    assert (len(of_first), len(of_second)) == (3, 1)
+    assert all(128 << 20 <= file.size < 256 << 20 for file in of_first[:-1])
+    for some, end in zip((of_first, of_second), ends, strict=True):
+        assert sum(file.rows for file in some) == end
+        assert all(os.path.getsize(tmp_path / "out" / "_klog" / "files" / file.name) == file.size for file in some)
 
 
 def _parts(whole: pa.RecordBatch, rows: int) -> Iterator[pa.RecordBatch]:
