@@ -265,7 +265,8 @@ class _RangeReader:
             str(error),
         )
         self._counts.corrupt_batches += 1
-        if self._reading.on_corrupt == "emit":
+        # A corrupt batch in which one batch of a stream ends and the next one begins has its row in the last of them.
+        if self._reading.on_corrupt == "emit" and not (self._reading.in_stream and next_offset > self._stop):
             known = error.offset is not None and self._at <= error.offset < min(next_offset, self._stop)
             offset = error.offset if known and error.offset is not None else self._at
             row = self._shaper.corrupt_row(offset, error.position, os.path.basename(error.path or ""))

@@ -21,7 +21,7 @@ class Reading:
     batch that cannot be read. fail_on_data_loss: if planned offsets are gone. verify_crc: check the checksums. metrics:
     log what a task has read, as a warning. decoders: of the columns key and value that are not read as bytes.
     null_bad_values: what these cannot decode is null instead of an error. log_dirs: where a partition may have moved to
-    since the query was planned.
+    since the query was planned. in_stream: ranges go on where others end, also inside a batch.
     """
 
     committed: bool = False
@@ -33,3 +33,4 @@ class Reading:
     decoders: Mapping[str, Decoder] = field(default_factory=dict)
     null_bad_values: bool = False
     log_dirs: tuple[str, ...] = ()
+    in_stream: bool = False

@@ -110,6 +110,7 @@ class KlogSource(DataSource):  # type: ignore[misc]
             decoders={name: decoder for name, decoder in self._decoders.items() if decoder and name in schema.names},
             null_bad_values=options.formats.null_bad_values,
             log_dirs=options.paths,
+            in_stream=query == "stream",
         )
         return replace(options, reading=reading)
 

@@ -260,6 +260,32 @@ class TestBatches:
         else:
             assert [offset for _, part in batches(made) for _, _, offset in part] == list(range(15, 20))
 
+    @pytest.mark.parametrize("limit", [1, 3, 7, 100])
+    @pytest.mark.parametrize("start", [0, 7])
+    def test_a_corrupt_batch_is_one_row_wherever_the_batches_of_a_stream_end(
+        self, tmp_path: Path, limit: int, start: int
+    ) -> None:
+        with klog.Log.open(tmp_path / "t-0") as log:
+            for _ in range(3):
+                log.append([(b"k", b"v")] * 5)
+            (_, second, _) = log.read().batches()
+            segment, position = Path(log.segments[0].path), second.position
+        data = bytearray(segment.read_bytes())
+        data[position + 70] ^= 1
+        segment.write_bytes(data)
+        options = {"startingoffsets": f'{{"t":{{"0":{start}}}}}', "maxOffsetsPerTrigger": str(limit)}
+        schema = StructType([full_schema()[name] for name in ("offset", "crcValid")])
+        made = KlogSource({"path": str(tmp_path), "onCorrupt": "emit", **options}).streamReader(schema)
+        made.prepareForTriggerAvailableNow()
+        at, found = begin(made), []
+        while (end := made.latestOffset(at, made.getDefaultReadLimit())) != at:
+            parts = pickle.loads(pickle.dumps([made.partitions(at, end), made]))
+            found += [row for part in parts[0] for batch in parts[1].read(part) for row in batch.to_pylist()]
+            at = end
+        assert [row["offset"] for row in found if row["crcValid"]] == [n for n in range(start, 15) if not 5 <= n < 10]
+        (bad,) = [row["offset"] for row in found if not row["crcValid"]]
+        assert max(start, 5) <= bad < 10
+
     def test_damage_while_a_writer_appends(self, tmp_path: Path) -> None:
         """The writer does not notice it. A batch with a wrong length is left out, and the stream goes on after it."""
         with klog.open(tmp_path, create=True) as logs:
