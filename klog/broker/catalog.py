@@ -276,7 +276,11 @@ def _internal_settings(config: Mapping[str, Any], prefix: str, *, compacted: boo
     partitions = int(config.get(f"{prefix}num.partitions", 1))  # Kafka's default is 50, for many brokers
     segment_bytes = int(config.get(f"{prefix}segment.bytes", 104_857_600))
     return partitions, {
-        **({"cleanup.policy": "compact"} if compacted else {"cleanup.policy": "delete", "retention.ms": -1}),
+        **(
+            {"cleanup.policy": "compact"}
+            if compacted
+            else {"cleanup.policy": "delete", "retention.ms": -1, "retention.bytes": -1}
+        ),
         "compression.type": "producer",
         "segment.bytes": segment_bytes,
     }

@@ -210,6 +210,17 @@ def test_a_broker_takes_the_properties_of_internal_topics(tmp_path: Path, topic:
         assert broker.logs.topic_config(topic)["segment.bytes"] == 1 << 20
 
 
+def test_states_of_share_groups_are_kept_whatever_the_retention_of_the_broker_is(tmp_path: Path) -> None:
+    config = {"log.retention.bytes": 1, "log.retention.ms": 1}
+    with Broker(tmp_path / "data", listeners=["127.0.0.1:0"], config=config) as broker:
+        broker.topics.ensure_internal("__share_group_state")
+        log = broker.logs.log("__share_group_state", 0)
+        for _ in range(3):
+            log.append([(b"k", b"v", 1)])
+            log.roll()
+        assert log.apply_retention() == 0
+
+
 def test_only_internal_topics_are_created_on_first_use(logs: klog.LogManager) -> None:
     with pytest.raises(ValueError, match="__transaction_state"):
         TopicCatalogView(logs).ensure_internal("mine")

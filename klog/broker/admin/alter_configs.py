@@ -189,13 +189,12 @@ class AlterConfigs:
     def _check_internal(self, name: str, own: Mapping[str, Any]) -> None:
         """Raise Refused if an internal topic with these values of its own would lose what its coordinator needs."""
         needed, config = self._topics.internal_settings(name)[1], self._logs.config.topic_config(own)
+        wrong = [key for key in ("retention.ms", "retention.bytes") if config[key] != needed.get(key, config[key])]
         if ("compact" in config["cleanup.policy"]) != ("compact" in needed["cleanup.policy"]):
-            must = f"cleanup.policy must be {needed['cleanup.policy']}"
-        elif config["retention.ms"] != needed.get("retention.ms", config["retention.ms"]):
-            must = f"retention.ms must be {needed['retention.ms']}"
-        else:
-            return
-        raise Refused(ErrorCode.INVALID_CONFIG, f"{name} is internal: its {must}")
+            wrong = ["cleanup.policy"]
+        if wrong:
+            must = f"its {wrong[0]} must be {needed[wrong[0]]}"
+            raise Refused(ErrorCode.INVALID_CONFIG, f"{name} is internal: {must}")
 
     # ---- broker ------------------------------------------------------------------------------------------------------
 

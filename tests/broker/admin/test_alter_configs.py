@@ -154,6 +154,7 @@ def test_the_states_of_share_groups_are_neither_compacted_nor_deleted(world: Wor
         ("cleanup.policy", APPEND, "compact"),
         ("retention.ms", SET, "1000"),
         ("retention.ms", DELETE, None),
+        ("retention.bytes", SET, "1000"),
     ):
         assert alter(world, TOPIC, name, bad) is ErrorCode.INVALID_CONFIG, bad
     assert world.topics.get(name) == before
