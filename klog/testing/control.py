@@ -12,8 +12,10 @@ from __future__ import annotations
 import hmac
 import json
 import secrets
+import socket
 import sys
 import threading
+from contextlib import suppress
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING, Any
@@ -52,10 +54,12 @@ class Control:
         return f"http://{_HOST}:{self._server.server_address[1]}/{self._secret}"
 
     def close(self) -> None:
-        """Accept no more requests. A second call does nothing."""
+        """Accept no more requests, also on connections that are open. Those that are being handled end. A second call
+        does nothing."""
         self._server.shutdown()
         self._server.server_close()
         self._thread.join()
+        self._server.end_connections()
 
 
 class _Server(ThreadingHTTPServer):
@@ -65,8 +69,23 @@ class _Server(ThreadingHTTPServer):
     def serve(self, calls: Calls, secret: str) -> None:
         """What the requests of all connections need."""
         self.calls, self.secret = calls, secret
+        self._connections: set[socket.socket] = set()
         port = self.server_address[1]
         self.hosts = (f"{_HOST}:{port}", f"localhost:{port}")
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self._connections.add(request)
+        super().process_request(request, client_address)
+
+    def shutdown_request(self, request: Any) -> None:
+        self._connections.discard(request)
+        super().shutdown_request(request)
+
+    def end_connections(self) -> None:
+        """Let the threads of connections end: a client may keep one open that it does not use."""
+        for each in list(self._connections):
+            with suppress(OSError):  # it has just ended
+                each.shutdown(socket.SHUT_RD)
 
     def handle_error(self, request: object, client_address: object) -> None:
         """A client that has gone before its response ends its connection, and writes no traceback."""

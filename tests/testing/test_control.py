@@ -222,6 +222,21 @@ def test_a_client_that_does_not_wait_for_its_response_prints_nothing(capfd: pyte
     assert capfd.readouterr().err == ""
 
 
+def test_connections_that_clients_keep_end_with_the_broker(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("klog.testing.control._Handler.timeout", None)
+    with TestBroker(control=True) as b:
+        parts = urlsplit(b.control_url)
+        idle, half = (socket.create_connection((parts.hostname, parts.port), PATIENCE) for _ in range(2))
+        idle.sendall(f"GET {parts.path}/faults HTTP/1.1\r\nHost: {parts.netloc}\r\n\r\n".encode())
+        assert idle.recv(1000).startswith(b"HTTP/1.1 200 OK")
+        half.sendall(b"POST / HTTP/1.1\r\nContent-Length: 9\r\n\r\n")
+        wait_for(lambda: len(handling()) == 2, PATIENCE, lambda: "a connection is not accepted")
+    with idle, half:
+        while idle.recv(1000):  # the rest of the response
+            pass
+        wait_for(lambda: not handling(), PATIENCE, lambda: "a connection goes on")
+
+
 def test_requests_of_web_pages_and_without_the_secret_path_are_refused() -> None:
     with TestBroker(control=True) as b:
         parts = urlsplit(b.control_url)
