@@ -2,8 +2,8 @@
 
 Each partition in which `verify` finds a problem is copied, and the copy is loaded with recovery="kafka", as after a
 crash and from its first byte on. A dry run ends here, with the report that the repair would have. The repair then
-replaces the original by the copy. One thing is restored that a broker's load leaves: a base offset that one wrong bit
-puts out of the range of its segment. What verify only notes, such as files marked for deletion, is not damage: the
+replaces the original by the copy. One thing is restored that a broker's load leaves or cuts: a wrong base offset, if
+the batches around it show the right one. What verify only notes, such as files marked for deletion, is not damage: the
 next start removes it.
 
     DIR/../NAME.before-repair-TIME/          checkpoints of DIR as they were
@@ -31,6 +31,7 @@ import os
 import re
 import tempfile
 from collections.abc import Iterator
+from itertools import zip_longest
 from typing import Any
 
 from klog import arguments
@@ -49,17 +50,16 @@ from klog.errors import CorruptData, KlogError
 from klog.inspect.batches import Found
 from klog.inspect.files import ROOT_CHECKPOINTS, check_log_dir, is_partition_directory
 from klog.inspect.listing import ls
-from klog.inspect.partition_files import Located, items, partitions
+from klog.inspect.partition_files import Located, bases, items, partitions, segment_path
 from klog.inspect.verify import verify, verify_each, verify_root
 from klog.log import Log
 from klog.log.directory import checkpoint
-from klog.log.load.overflow import restore_base_offset
 from klog.log.options import check_tools
 from klog.manager.moving import copy_file
 from klog.progress import Event, Progress
 from klog.repairing.copies import changes, copy_files, make_durable, others, regular_files
+from klog.repairing.sound_batches import read_segment
 from klog.report import Report
-from klog.segment import names
 
 Entry = dict[str, Any]
 REPAIRED, ORIGINAL = "repaired", "original"
@@ -205,10 +205,8 @@ class _Repair:
         try:
             restored = self._restore_offsets(copy)
             with self._load(copy) as log:
-                entry["log_end_after"] = end = log.log_end_offset
-                entry["details"] = [
-                    line.replace(copy, located.path) for line in (*restored.values(), *log.recovery.details)
-                ]
+                entry["log_end_after"], start = log.log_end_offset, log.log_start_offset
+                entry["details"] = [line.replace(copy, located.path) for line in (*restored, *log.recovery.details)]
         except (KlogError, OSError) as error:
             return {**entry, "error": str(error).replace(copy, located.path)}
         for name in regular_files(copy):  # marked for deletion by the load: the original has them
@@ -221,27 +219,27 @@ class _Repair:
         entry["files"] = changed = changes(located.path, copy)
         logs = [each for each in changed if str(each["name"]).endswith(".log")]
         entry["bytes_cut"] = sum((each["size_before"] or 0) - (each["size_after"] or 0) for each in logs)  # type: ignore[operator]
-        with contextlib.suppress(CorruptData):  # of what is not a file
-            for _, item in items(located.path, end) if logs else ():
-                if isinstance(item, Found) and item.error is None and end <= item.batch.base_offset not in restored:
-                    entry["intact_batches_cut"] += 1
-                    entry["intact_records_cut"] += item.batch.count
+        first = min((int(str(each["name"])[:-4]) for each in logs if each["size_before"] is not None), default=None)
+        for records in () if first is None else _intact_cut(located.path, copy, first, start):
+            entry["intact_batches_cut"] += 1
+            entry["intact_records_cut"] += records
         entry["remaining"] = [str(problem).replace(copy, located.path) for problem in verify(copy).problems]
         return entry
 
-    def _restore_offsets(self, copy: str) -> dict[int, str]:
-        """Restore the base offsets that one wrong bit puts out of the range of their segments: a load keeps such a
-        batch, and recovery="strict" refuses the log. Returns a line of the report for each wrong offset."""
-        lines = {}
-        for name in regular_files(copy):
-            base_offset, suffix = names.parse_name(name) or (0, "")
-            if suffix != names.LOG:
+    def _restore_offsets(self, copy: str) -> list[str]:
+        """Restore wrong base offsets: a load cuts such a batch and those after it, or keeps it far out of range.
+        Returns a line of the report for each."""
+        lines = []
+        found = bases(copy)
+        for base, next_base in zip_longest(found, found[1:]):
+            path = segment_path(copy, base)
+            restored = [field for field in read_segment(path, base, next_base).restored if field.at == 0]
+            if not restored:
                 continue
-            path = os.path.join(copy, name)
-            with contextlib.suppress(CorruptData), self._files.open(path, write=True) as file:  # the load cuts there
-                if (found := restore_base_offset(file, os.path.getsize(path), base_offset)) is not None:
-                    position, wrong, right = found
-                    lines[wrong] = f"{path}: one wrong bit in base offset {wrong} at byte {position}, now {right}"
+            with self._files.open(path, write=True) as file:
+                for field in restored:
+                    file.write(field.data, field.position + field.at)
+                    lines.append(f"{path}: at byte {field.position}, {field.reason}")
         return lines
 
     def _load(self, copy: str) -> Log:
@@ -319,3 +317,23 @@ class _Repair:
                 for partition in os.listdir(os.path.join(copy, ORIGINAL)):
                     self._complete(copy, partition)
             self._remove(copy)
+
+
+def _intact_cut(path: str, copy: str, first: int, start: int) -> Iterator[int]:
+    """Yield the number of records of each intact batch that is not in the repaired copy, from the segment of the offset
+    `first` on. Records below the log start do not count."""
+    with contextlib.suppress(CorruptData):  # of what is not a file
+        kept = {_identity(item) for _, item in items(copy, first) if isinstance(item, Found)}
+        for _, item in items(path, first):
+            if not isinstance(item, Found) or item.error is not None or _identity(item) in kept:
+                continue
+            whole = item.batch.base_offset >= start
+            count = item.batch.count if whole else sum(record.offset >= start for record in item.batch)
+            if count:
+                yield count
+
+
+def _identity(item: Found) -> tuple[int, ...]:
+    """What a repair does not change of a batch."""
+    batch = item.batch
+    return batch.crc, batch.size, batch.count, batch.max_timestamp

@@ -1,7 +1,8 @@
 """rescue: writes every readable batch of a damaged directory into a new log.dir.
 
   G1  the source is only read, without its lock
-  G2  a batch keeps its bytes: offsets, leader epoch, producer, codec. Offsets that cannot be read become gaps
+  G2  a batch keeps its bytes: offsets, leader epoch, producer, codec. A wrong base offset or leader epoch is restored
+      if the batches around it show the right one. Offsets that cannot be read become gaps
   G3  the result has its own indexes, snapshots, epochs and checkpoints, and ends with a clean shutdown
   G4  what is missing is reported with file, position and reason. Damage without missing offsets is reported, too,
       and so is each small file that is needed and cannot be read. An error of the target is raised
@@ -226,7 +227,7 @@ class _Partition:
                     elif end == 0:
                         _begin_segment(log, segment.base, begun)
                     begun = True
-                    self._append(log, file, group)
+                    self._append(log, file, group, segment)
                     end = group[-1].position + group[-1].size
                 step(file.size)
             if segment.batches:
@@ -238,15 +239,18 @@ class _Partition:
         if start > log.log_start_offset:
             log.delete_records(start)
 
-    def _append(self, log: Log, file: ReadOnlyFile, group: list[Batch]) -> None:
+    def _append(self, log: Log, file: ReadOnlyFile, group: list[Batch], segment: Segment) -> None:
         """Append adjacent batches; if the log refuses them, one by one."""
         position, size = group[0].position, sum(batch.size for batch in group)
+        data = bytearray(file.read_at(position, size))
+        for field in segment.restored:
+            field.put(data, position)
         try:
-            log.append_batches(file.read_at(position, size), origin="replication")
+            log.append_batches(data, origin="replication")
         except (KlogError, ValueError) as error:
             if len(group) > 1:
                 for batch in group:
-                    self._append(log, file, [batch])
+                    self._append(log, file, [batch], segment)
                 return
             self._add_missing(group[0].base_offset, group[0].next_offset - 1, file.path, position, str(error))
             return
@@ -256,6 +260,8 @@ class _Partition:
 
     def _report_missing(self, segment: Segment) -> None:
         """Report the damage of a segment, with the offsets between the batches around it (G4)."""
+        for field in segment.restored:
+            self._add_missing(None, None, segment.path, field.position, field.reason)
         positions = [batch.position for batch in segment.batches]
         by_hole: dict[int, list[Damage]] = {}
         for damage in segment.damage:

@@ -1,8 +1,9 @@
 """The intact batches of a segment, and the damage between them.
 
 The checksum of a batch does not cover its base offset and leader epoch. A batch contradicts the others if its offsets
-are outside the segment, or if the offsets or epochs increase only without it. The longest series of batches without
-contradictions is kept.
+are outside the segment, or if the offsets or epochs increase only without it. The field is restored if the batches
+around it leave a single value, or a single one that is one bit away. Of the others the longest series of batches
+without contradictions is kept.
 """
 
 from __future__ import annotations
@@ -14,9 +15,10 @@ from klog.errors import CorruptData
 from klog.inspect.batches import Found, scan
 from klog.inspect.files import ReadOnlyFile
 from klog.inspect.partition_files import damage_of
-from klog.values import dataclass
+from klog.values import dataclass, replace
 
 OFFSETS_MAX = 2**31  # of a segment: its index entries have 32-bit relative offsets
+LEADER_EPOCH_AT = 12  # in a batch
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +42,22 @@ class Damage:
     reason: str
 
 
+@dataclass(frozen=True, slots=True)
+class Restored:
+    """A wrong field of a batch. position: of the batch; at: of the field in it; data: the right bytes."""
+
+    position: int
+    at: int
+    data: bytes
+    reason: str
+
+    def put(self, buffer: bytearray, begin: int) -> None:
+        """Restore the field in a buffer of the file's bytes from `begin` on, if it is there."""
+        start = self.position + self.at - begin
+        if 0 <= start < len(buffer):
+            buffer[start : start + len(self.data)] = self.data
+
+
 @dataclass(slots=True)
 class Segment:
     """batches and damage in order of position. next_base: of the next segment; None in the last one."""
@@ -49,11 +67,12 @@ class Segment:
     next_base: int | None
     batches: list[Batch]
     damage: list[Damage]
+    restored: list[Restored]
 
 
 def read_segment(path: str, base: int, next_base: int | None) -> Segment:
     """Read a .log file to its end."""
-    found = Segment(path, base, next_base, [], [])
+    found = Segment(path, base, next_base, [], [], [])
     try:
         with ReadOnlyFile(path, scan=True) as file:
             for item in scan(file):
@@ -79,20 +98,78 @@ def read_segment(path: str, base: int, next_base: int | None) -> Segment:
                     found.damage.append(Damage(item.position, item.end, reason))
     except CorruptData as error:
         found.damage.append(Damage(error.position or 0, error.position or 0, error.reason))
+    _restore_offsets(found)
     _drop_contradictions(found)
     return found
 
 
 def drop_late_epochs(segment: Segment, after: Segment) -> None:
-    """Drop batches whose epoch is above that of the next segment's first batch: such an epoch is wrong."""
+    """Restore or drop epochs above that of the next segment's first batch: such an epoch is wrong."""
     if after.batches:
         latest = after.batches[0].leader_epoch
-        _keep(segment, [batch.leader_epoch <= latest for batch in segment.batches], "a leader epoch above later ones")
+        kept = [batch.leader_epoch <= latest for batch in segment.batches]
+        _keep_epochs(segment, kept, -1, latest, "a leader epoch above later ones")
 
 
 def drop_early_epochs(segment: Segment, epoch: int) -> None:
-    """Drop batches whose epoch is below that of the records before the segment."""
-    _keep(segment, [batch.leader_epoch >= epoch for batch in segment.batches], "a leader epoch below earlier ones")
+    """Restore or drop epochs below that of the records before the segment."""
+    kept = [batch.leader_epoch >= epoch for batch in segment.batches]
+    _keep_epochs(segment, kept, epoch, None, "a leader epoch below earlier ones")
+
+
+def _restore_offsets(segment: Segment) -> None:
+    """Restore base offsets. Where a batch begins below the end of the one before, one of the two is wrong: the one for
+    which there is a single other value, if there is none for the other."""
+    batches = segment.batches
+    for number in range(len(batches) + 1):
+        if _due(segment, number) <= _following(segment, number - 1):
+            continue
+        before, after = _other_offsets(segment, number - 1), _other_offsets(segment, number)
+        if len(before) == 1 and not after:
+            _move(segment, number - 1, before[0])
+        elif len(after) == 1 and not before:
+            _move(segment, number, after[0])
+
+
+def _due(segment: Segment, number: int) -> int:
+    """Return the offset that batch `number` should have, or a greater one."""
+    return segment.batches[number - 1].next_offset if number else segment.base
+
+
+def _following(segment: Segment, number: int) -> int:
+    """Return the offset above those of batch `number`: of the next batch or segment."""
+    if number + 1 < len(segment.batches):
+        return segment.batches[number + 1].base_offset
+    return segment.base + OFFSETS_MAX if segment.next_base is None else segment.next_base
+
+
+def _other_offsets(segment: Segment, number: int) -> list[int]:
+    """Return the base offsets that a batch may have instead. At the end of a segment, whose next one may have a wrong
+    name, only one that leaves no gap and is one bit away."""
+    if not 0 <= number < len(segment.batches):
+        return []
+    batch, due = segment.batches[number], _due(segment, number)
+    high = _following(segment, number) - (batch.next_offset - batch.base_offset)
+    if number + 1 == len(segment.batches):
+        return _one_bit_away(batch.base_offset, due, min(due, high))
+    return _others(batch.base_offset, due, high)
+
+
+def _others(value: int, low: int, high: int | None) -> list[int]:
+    """Return the only value from low to high; if there are more, those that are one bit away. high=None: if low is."""
+    return [low] if low == high else _one_bit_away(value, low, low if high is None else high)
+
+
+def _one_bit_away(value: int, low: int, high: int) -> list[int]:
+    return [other for bit in range(63) if low <= (other := value ^ (1 << bit)) <= high]
+
+
+def _move(segment: Segment, number: int, base_offset: int) -> None:
+    batch = segment.batches[number]
+    reason = f"a wrong base offset {batch.base_offset}, now {base_offset}"
+    segment.restored.append(Restored(batch.position, 0, base_offset.to_bytes(8), reason))
+    next_offset = base_offset + batch.next_offset - batch.base_offset
+    segment.batches[number] = replace(batch, base_offset=base_offset, next_offset=next_offset)
 
 
 def _drop_contradictions(segment: Segment) -> None:
@@ -102,7 +179,25 @@ def _drop_contradictions(segment: Segment) -> None:
     _keep(segment, inside, f"a batch outside the offsets of its segment, which begin at {low}")
     _keep(segment, _rising([each.base_offset for each in segment.batches], strict=True), "a base offset out of order")
     _keep(segment, _apart(segment.batches), "a batch whose offsets overlap the next one's")
-    _keep(segment, _rising([each.leader_epoch for each in segment.batches]), "a leader epoch out of order")
+    rising = _rising([each.leader_epoch for each in segment.batches])
+    _keep_epochs(segment, rising, -1, None, "a leader epoch out of order")
+
+
+def _keep_epochs(segment: Segment, kept: list[bool], low: int, high: int | None, reason: str) -> None:
+    """Keep these batches, and those whose epoch can be restored. low, high: of the epochs around the segment; None: not
+    known."""
+    for number, batch in enumerate(segment.batches):
+        if kept[number]:
+            low = batch.leader_epoch
+            continue
+        later = (segment.batches[at].leader_epoch for at in range(number, len(kept)) if kept[at])
+        found = _others(batch.leader_epoch, low, next(later, high))
+        if len(found) == 1:
+            wrong = f"a wrong leader epoch {batch.leader_epoch}, now {found[0]}"
+            segment.restored.append(Restored(batch.position, LEADER_EPOCH_AT, found[0].to_bytes(4, signed=True), wrong))
+            segment.batches[number], kept[number] = replace(batch, leader_epoch=found[0]), True
+            low = found[0]
+    _keep(segment, kept, reason)
 
 
 def _keep(segment: Segment, kept: Sequence[bool], reason: str) -> None:

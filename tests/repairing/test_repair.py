@@ -57,8 +57,12 @@ def plan(found: dict[str, Any]) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("batch", [1, 3])
 @pytest.mark.parametrize("closed", [True, False])
-def test_a_base_offset_far_out_of_range_by_one_bit_is_restored(tmp_path: Path, closed: bool, batch: int) -> None:
-    """No checksum covers it. A load as after a crash keeps the batch, and a strict open refused the repaired log."""
+@pytest.mark.parametrize(("byte", "bit"), [(1, 0x20), (7, 1), (7, 8)])
+def test_a_base_offset_with_one_wrong_bit_is_restored(
+    tmp_path: Path, closed: bool, batch: int, byte: int, bit: int
+) -> None:
+    """No checksum covers it. A load as after a crash cuts the log there, although readers can read all of it; one far
+    out of range it keeps, and a strict open refused the repaired log."""
     with klog.open(tmp_path / "data", create=True) as logs:
         logs.create_topic("t")
         log = logs.log("t", 0)
@@ -72,7 +76,7 @@ def test_a_base_offset_far_out_of_range_by_one_bit_is_restored(tmp_path: Path, c
     path = tmp_path / "data" / "t-0" / f"{0:020d}.log"
     content = bytearray(path.read_bytes())
     original = bytes(content)
-    content[positions[batch] + 1] ^= 0x20
+    content[positions[batch] + byte] ^= bit
     path.write_bytes(content)
     assert verify(tmp_path / "data").problems
     (entry,) = plan(repair(tmp_path / "data"))
@@ -82,6 +86,41 @@ def test_a_base_offset_far_out_of_range_by_one_bit_is_restored(tmp_path: Path, c
     assert path.read_bytes() == original
     with klog.open(tmp_path / "data") as logs:
         assert [record.offset for record in logs.log("t", 0).read()] == list(range(13 if closed else 12))
+
+
+@pytest.mark.parametrize("bits", [8, 24])
+def test_a_wrong_base_offset_between_gaps(tmp_path: Path, bits: int) -> None:
+    """Where compaction has left gaps, a batch does not begin at the end of the one before. One wrong bit is restored.
+    With two, the load keeps the batch, far out of range, and cuts the rest: the report counts it."""
+    shutil.copytree(HOME / "medley" / "logdir", tmp_path / "data")
+    path = tmp_path / "data" / "medley-0" / f"{572:020d}.log"
+    content = bytearray(path.read_bytes())
+    content[1712 + 1] ^= bits
+    original = path.read_bytes()
+    path.write_bytes(content)
+    (entry,) = plan(repair(tmp_path / "data"))
+    if bits == 8:
+        assert (entry["log_end_after"], entry["intact_records_cut"], path.read_bytes()) == (699, 0, original)
+        assert verify(tmp_path / "data").problems == []
+        return
+    with klog.open(HOME / "medley" / "logdir", read_only=True) as logs:
+        cut = list(logs.log("medley", 0).read(start=615, include_control=True))
+    assert entry["intact_records_cut"] == len(cut)
+
+
+def test_intact_records_above_the_log_start_are_counted(tmp_path: Path) -> None:
+    with klog.open(tmp_path / "data", create=True) as logs:
+        logs.create_topic("t")
+        log = logs.log("t", 0)
+        for number in range(4):
+            log.append([(b"k", b"%d" % number)] * 3)
+        log.delete_records(4)
+        path = Path(log.segments[0].path)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 4 - 1] ^= 1  # in a deleted record
+    path.write_bytes(content)
+    (entry,) = plan(repair(tmp_path / "data"))
+    assert (entry["intact_batches_cut"], entry["intact_records_cut"]) == (3, 8)
 
 
 def test_the_original_is_kept_and_the_rest_left_alone(data: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 import shutil
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -159,21 +160,39 @@ def test_the_report_and_what_is_kept(data: Path, tmp_path: Path) -> None:
         assert logs.log("t").recovery.clean_shutdown
 
 
-def test_a_batch_with_a_wrong_offset_or_epoch_hides_no_others(data: Path, tmp_path: Path) -> None:
-    """No checksum covers them: a large offset or epoch must not make the batches after it look wrong."""
-    for number, batch, position in ((0, 1, 3), (1, 2, 12), (2, 2, 2)):
+WRONG = ((0, 1, 3), (1, 2, 12), (2, 2, 2))  # segment, batch, byte: two base offsets and a leader epoch
+
+
+def change_bits(data: Path, bits: int, places: Sequence[tuple[int, int, int]] = WRONG) -> None:
+    for number, batch, position in places:
         path = data / "t-0" / f"{30 * number:020d}.log"
         content = bytearray(path.read_bytes())
-        content[batch * (len(content) // 3) + position] ^= 1
+        content[batch * (len(content) // 3) + position] ^= bits
         path.write_bytes(content)
-    (entry,) = rescue(data, tmp_path / "new")["partitions"]
+
+
+def test_a_wrong_offset_or_epoch_that_the_others_show_is_restored(data: Path, tmp_path: Path) -> None:
+    """No checksum covers them. Readers of the damaged log have all its records."""
+    original = contents(data)
+    change_bits(data, 1)
+    found = rescue(data, tmp_path / "new")
+    (entry,) = found["partitions"]
     missing = [(each["first_offset"], each["last_offset"], each["reason"]) for each in entry["missing"]]
     assert missing == [
-        (10, 19, "a batch outside the offsets of its segment, which begin at 0"),
-        (50, 59, "a leader epoch above later ones"),
-        (80, 89, "a batch outside the offsets of its segment, which begin at 60"),
+        (None, None, "a wrong base offset 4294967306, now 10"),
+        (None, None, "a wrong leader epoch 16777216, now 0"),
+        (None, None, "a wrong base offset 1099511627856, now 80"),
     ]
-    assert entry["records"] == 60
+    assert (entry["records"], found["problems"]) == (90, []) and contents(tmp_path / "new") == original
+
+
+def test_a_batch_with_a_wrong_offset_or_epoch_hides_no_others(data: Path, tmp_path: Path) -> None:
+    """No checksum covers them: a large offset or epoch must not make the batches after it look wrong."""
+    change_bits(data, 3, [(0, 1, 3), (0, 2, 3), (2, 1, 12), (2, 2, 12)])
+    (entry,) = rescue(data, tmp_path / "new")["partitions"]
+    missing = [(each["first_offset"], each["last_offset"], each["reason"]) for each in entry["missing"]]
+    assert missing == [(10, 29, "a batch outside the offsets of its segment, which begin at 0, and 1 more")]
+    assert entry["records"] == 70
 
 
 def test_the_files_of_a_broker_are_kept(data: Path, tmp_path: Path) -> None:

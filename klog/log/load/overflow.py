@@ -64,18 +64,6 @@ def flipped_batch(file: LogFile, size: int, base_offset: int) -> tuple[int, int]
     return found if found is not None and found[1].bit_count() == 1 else None
 
 
-def restore_base_offset(file: LogFile, size: int, base_offset: int) -> tuple[int, int, int] | None:
-    """Restore the base offset of flipped_batch(); the caller syncs. Returns the position of the batch, the wrong offset
-    and the right one; None if there is no such batch."""
-    flipped = flipped_batch(file, size, base_offset)
-    if flipped is None:
-        return None
-    position, bit = flipped
-    wrong = int.from_bytes(bytes(file.read(position, BASE_OFFSET_BYTES)))
-    file.write((wrong ^ bit).to_bytes(BASE_OFFSET_BYTES), position)
-    return position, wrong, wrong ^ bit
-
-
 def is_flipped(segment: Segment) -> bool:
     """Is the last batch out of range by one wrong bit?"""
     return flipped_batch(segment.file, segment.size, segment.base_offset) is not None
