@@ -336,13 +336,16 @@ def start_of(LogFile file, IndexPair index, int64_t end, int64_t offset):
     return 0
 
 
-def youngest(LogFile file, int64_t position, int64_t end):
-    """Return (largest timestamp, last offset of the first batch with it) from position on; (-1, -1) for no batch."""
+def youngest(LogFile file, int64_t position, int64_t end, bint emptied=True):
+    """Return (largest timestamp, last offset of the first batch with it) from position on; (-1, -1) for no batch.
+
+    emptied: also of batches without records, which the cleaner has left with their timestamps.
+    """
     cdef HeaderIterator headers = HeaderIterator(file, position, end)
     cdef kl_batch_t b
     cdef int64_t timestamp = -1, offset = -1
     while headers.next_header(&b):
-        if b.max_timestamp > timestamp:
+        if b.max_timestamp > timestamp and (emptied or b.count != 0):
             timestamp = b.max_timestamp
             offset = kl_batch_last_offset(&b)
     return timestamp, offset

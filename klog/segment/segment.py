@@ -1018,8 +1018,8 @@ class Segment(SegmentState):
         floor, floor_offset = index.time_floor_below(end)
         if floor >= 0 and floor_offset >= start:  # no record up to there has a larger timestamp
             believed = self._believed(index, floor, floor_offset)
-            if believed is not None and believed.magic >= 2 and start <= believed.base_offset:
-                return max(floor, youngest(self.file, believed.position, stop)[0])
+            if believed is not None and believed.magic >= 2 and believed.count and start <= believed.base_offset:
+                return max(floor, youngest(self.file, believed.position, stop, False)[0])
         if header.magic < 2 or header.base_offset < start:  # an old wrapper's header does not contain its base offset
             data = self.file.read(position, header.size)
             records = iter_records(
@@ -1027,7 +1027,7 @@ class Segment(SegmentState):
             )
             newest = max((record.timestamp for record in records), default=-1)
             position += header.size
-        return max(newest, youngest(self.file, position, stop)[0])
+        return max(newest, youngest(self.file, position, stop, False)[0])
 
     def find_timestamp(self, timestamp: int, start: int) -> FoundByTime | None:
         """Return the first record at or above both; None if this segment has none.

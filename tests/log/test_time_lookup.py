@@ -247,6 +247,19 @@ def test_the_newest_record_lies_above_the_log_start(tmp_path: Path) -> None:
         assert log.list_offset("max_timestamp") is None
 
 
+def test_the_newest_record_is_none_of_an_emptied_batch(tmp_path: Path) -> None:
+    """The cleaner keeps the last batch of a producer, with its timestamp, also if it removes its records."""
+    with one_log(tmp_path, ManualClock(NOW), cleanup_policy="compact") as log:
+        log.append([(b"other", b"x", NOW - 20)])
+        log.append_batches(encode([(b"k", b"x", NOW)], producer_id=7, producer_epoch=0, base_sequence=0))
+        log.append([(b"k", b"y", NOW - 10)])
+        log.compact(roll=True)
+        assert [batch.count for batch in log.read().batches()] == [1, 0, 1]
+        assert log.list_offset("max_timestamp") == (NOW - 10, 2, 0)
+        log.append([(b"last", b"z", NOW - 30)])
+        assert log.list_offset("max_timestamp") == (NOW - 10, 2, 0)
+
+
 def test_a_lookup_reads_few_segments(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     searched: list[int] = []
     newest = Segment.max_timestamp.__get__

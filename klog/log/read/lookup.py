@@ -227,10 +227,19 @@ def _youngest(log: LogCore, isolation: Isolation) -> ListedOffset | None:
     """The first record with the greatest timestamp of all."""
     readable = _readable(log, isolation)
     segments, start, end, _ = readable
-    first, youngest = number_of(segments, start), NONE
+    first, youngest, whole = number_of(segments, start), NONE, []
     for segment, following in zip(segments[first:], [*segments[first + 1 :], None], strict=False):
         if segment.size and segment.base_offset < end:
             # If readable records follow in another segment, this one is closed.
-            whole = segment.base_offset >= start and following is not None and following.base_offset < end
-            youngest = max(youngest, segment.max_timestamp if whole else segment.youngest_in(start, end))
-    return _listed(_first_reaching(log, readable, youngest), readable) if youngest >= 0 else None
+            if segment.base_offset >= start and following is not None and following.base_offset < end:
+                whole.append(segment)
+            else:
+                youngest = max(youngest, segment.youngest_in(start, end))
+    newest = max((segment.max_timestamp for segment in whole), default=NONE)
+    found = _first_reaching(log, readable, max(youngest, newest)) if max(youngest, newest) >= 0 else None
+    if found is None and newest > youngest:  # it is that of a batch that the cleaner has emptied
+        for segment in sorted(whole, key=lambda segment: segment.max_timestamp, reverse=True):
+            if segment.max_timestamp > youngest:
+                youngest = max(youngest, segment.youngest_in(start, end))
+        found = _first_reaching(log, readable, youngest) if youngest >= 0 else None
+    return _listed(found, readable)
