@@ -25,7 +25,8 @@ NO_PRODUCER = ProducerEntry(-1, -1, -1, -1, 0, -1, -1, -1)
 
 @dataclass(frozen=True, slots=True)
 class Abort:
-    """A transaction that a marker aborted. data: the replay has seen batches with its records.
+    """A transaction that a marker aborted. data: the replay has seen batches with its records. forgotten: the cleaner
+    has met none, and has removed the entry.
 
     A load after a crash may have replayed the log from its log start on. So what is known of transactions that began
     below it may begin later: highest_first and highest_stable are the largest values that an entry may have.
@@ -39,6 +40,7 @@ class Abort:
     last_stable_offset: int
     highest_stable: int
     data: bool
+    forgotten: bool
 
 
 class EpochCheck:
@@ -187,6 +189,7 @@ class ProducerReplay:
             stable,
             highest,
             data and not (below and later == batch.last_offset),
+            batch.delete_horizon_ms is not None,
         )
 
     def _highest(self, producer_id: int, end: int) -> int:
@@ -270,7 +273,7 @@ def check_txn_index(
         if message is not None:
             report.add("txnindex", path, message, position=entry.slot, offset=entry.last_offset)
     for abort in expected.values():
-        if abort.last_offset >= log_start and (complete or abort.data):
+        if abort.last_offset >= log_start and not abort.forgotten and (complete or abort.data):
             report.add(
                 "txnindex",
                 path,

@@ -388,6 +388,19 @@ def test_an_aborted_transaction_below_the_log_start_needs_no_entry(tmp_path: Pat
         assert _kinds(directory) == kinds
 
 
+def test_the_cleaner_drops_the_entry_of_a_transaction_whose_records_are_gone(tmp_path: Path) -> None:
+    """Retention has deleted them; the producer snapshot where the marker's segment begins still has the transaction."""
+    with klog.Log.open(tmp_path / "t-0", clock=ManualClock(NOW), config={"cleanup.policy": "compact,delete"}) as log:
+        log.append_batches(transactional(8, 0, 0))
+        log.roll()
+        log.append_batches(marker(8, 0, "abort"), origin="coordinator")
+        log.delete_records(1)
+        assert log.apply_retention() == 1
+        assert log.verify().problems == []
+        log.compact(roll=True)
+        assert log.verify().problems == [] and log.aborted_transactions() == []
+
+
 def test_a_transaction_that_begins_below_the_log_start_may_have_a_later_first_offset(tmp_path: Path) -> None:
     """A replay from the log start on finds a later first offset, and does not find another open transaction."""
     directory = tmp_path / "t-0"
