@@ -24,6 +24,7 @@ from klog.log.core import LogCore
 from klog.log.read.aborted_transactions import aborted_of_met
 from klog.log.read.isolation import last_stable_offset, producer_state
 from klog.log.state.cleaning_state import Overtaken
+from klog.log.state.segments import number_of
 from klog.logger import logger_of
 from klog.segment import AbortedTransaction, IndexPair, Segment
 from klog.values import dataclass, field
@@ -105,6 +106,9 @@ class Round:
             segments, generation, stats.rewritten = segments or log.segments, log.generation, log.rewritten
             if bound > max(last_stable_offset(log), segments[0].base_offset):
                 raise Overtaken(f"{log.name} was truncated below {bound}, the end of the cleaning")
+            at = number_of(segments, bound)
+            if self._range.first_dirty < bound and (at == 0 or segments[at].base_offset != bound):
+                raise Overtaken(f"{log.name} has no closed segment any more that ends at {bound}, as the cleaning does")
         try:
             with self._footprint:
                 self.note_keys(segments)

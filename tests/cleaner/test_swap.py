@@ -348,6 +348,24 @@ def test_a_truncated_log_gets_a_new_cleanable_range(tmp_path: Path) -> None:
             clean_round(log._core, range_, KeyMap(24 * 100), 0)
 
 
+@pytest.mark.parametrize("change", ["retention", "truncation"])
+def test_a_log_that_has_lost_the_segments_of_a_range_gets_a_new_one(tmp_path: Path, change: str) -> None:
+    with open_log(tmp_path / "t-0", config={"cleanup.policy": "compact,delete"}) as log:
+        fill(log)
+        end = log.segments[1].base_offset
+        range_ = Dirt(0, end, 0, log.segments[0].size)
+        if change == "retention":
+            log.delete_records(end)
+            log.apply_retention()
+        else:
+            log.truncate_to(end - 10)
+            append(log, [(b"other", b"value")] * 20)
+        with pytest.raises(Overtaken, match=str(end)):
+            clean_round(log._core, range_, KeyMap(24 * 100), 0)
+        log.compact(roll=True)
+        assert log.segments[0].size and len(offsets(log)) == len(values(log))
+
+
 def test_a_truncation_during_a_round_restarts_it(tmp_path: Path) -> None:
     with open_log(tmp_path / "t-0") as log:
         fill(log)
