@@ -343,6 +343,44 @@ def test_a_finished_transaction_is_stable_after_a_reload(tmp_path: Path, clean: 
         assert log.aborted_transactions() == [(1, 0, 10, 11)]
 
 
+@pytest.mark.parametrize("how", ["truncated", "closed", "killed", "copied", "beside"])
+def test_a_transaction_whose_marker_is_not_replicated_stays_unstable(tmp_path: Path, how: str) -> None:
+    """The producer snapshots after the marker no longer have it: those up to the high watermark do."""
+    log = opened(tmp_path)
+    log.update_high_watermark(0)
+    log.append_batches(batch(2))
+    log.roll()
+    producer = Producer(log, 1)
+    producer.send()
+    assert producer.end("commit") == 3
+    log.roll()
+    log.append_batches(batch(2))
+    log.roll()
+    log.append_batches(batch(2))
+    log.update_high_watermark(3)
+    assert (log.high_watermark, log.last_stable_offset) == (3, 2)
+    if how == "truncated":
+        log.truncate_to(6)
+        other = log
+    elif how == "copied":
+        other = log.snapshot()
+    elif how == "beside":
+        other = klog.Log.open(log.path, read_only=True, high_watermark=3, recovery_point=8)
+    else:
+        if how == "closed":
+            log.close()
+        else:
+            abandon(log)
+        other = log = klog.Log.open(
+            log.path, high_watermark=3, recovery_point=8, clock=log.clock, clean_shutdown=how == "closed"
+        )
+    with log, other:
+        assert (other.high_watermark, other.last_stable_offset, committed(other)) == (3, 2, [0, 1])
+        if other is log:
+            log.update_high_watermark(4)
+            assert (log.last_stable_offset, committed(log)) == (4, [0, 1, 2])
+
+
 def test_truncation_below_the_unstable_offset(tmp_path: Path) -> None:
     """UL77: after a reload, to the end of the earlier data, and fully: nothing is unstable, no producer is known."""
     for fully in (False, True):

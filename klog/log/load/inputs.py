@@ -46,6 +46,7 @@ class Inputs:
     log_start_offset: int
     producer_expiration_ms: int
     check_gaps: bool  # False where the topic may be compacted
+    high_watermark: int | None = None  # None: the log end
     cleaned_to: int = 0  # the cleaner made the gaps below: the topic was compacted before
     segments_left: Callable[[int], None] | None = None  # called with the number of segments left to recover
     segment_dir: SegmentDir | None = None  # shared by the segments, made with the first of them
@@ -104,6 +105,7 @@ def inputs_of(log: LogCore) -> Inputs:
         producer_expiration_ms=options.broker.producer_id_expiration_ms,
         # The writer of a snapshot's log may have compacted it, whatever the config was when the log was opened.
         check_gaps=options.config_known and not options.config.compacts and not log.is_snapshot,
+        high_watermark=options.high_watermark,
         cleaned_to=options.cleaned_to,
         segments_left=options.segments_left,
         segment_dir=log.directory.segment_dir,

@@ -11,7 +11,7 @@ from typing import Literal, get_args
 from klog.arguments import chosen
 from klog.log.load.inputs import inputs_of
 from klog.log.load.rebuild import producers_at, replay_up_to
-from klog.log.read.steady import check_there
+from klog.log.read.steady import steadily
 from klog.log.state import high_watermark
 from klog.log.state._log_core import LogCore
 from klog.log.state.high_watermark_rules import OffsetSnapshot
@@ -57,11 +57,7 @@ def producer_state(log: LogCore) -> Producers:
     producers = log.producers
     if log.read_only and (producers.end_offset != log.log_end_offset or _has_fallen(log)):
         with log.lock:
-            try:
-                producers = _producers_at_end(log)
-            except FileNotFoundError as error:
-                check_there(log, error)
-                raise
+            producers = steadily(log, lambda: _producers_at_end(log))
             producers.expire(log.clock.wall_ms(), log.options.broker.producer_id_expiration_ms)
             log.use_producers(producers)
             log.aborted_finder.forget()  # the replay may have found markers that are missing in an index
@@ -75,7 +71,7 @@ def _has_fallen(log: LogCore) -> bool:
 
 
 def _producers_at_end(log: LogCore) -> Producers:
-    start, end, known, trusted = log.log_start_offset, log.log_end_offset, log.producers, None
+    start, end, known, trusted = log.log_start_offset, log.log_end_offset, log.producers, log.high_watermark
     # Those of a new load are empty. A marker that could not be read may be readable now.
     if start < known.end_offset <= end and not known.unreadable and not _has_fallen(log):
         producers = Producers(like=known)  # other threads may be reading the old ones
@@ -83,7 +79,8 @@ def _producers_at_end(log: LogCore) -> Producers:
         return producers
     if not log.options.clean_shutdown:
         point = log.options.recovery_point
-        trusted = max((s.base_offset for s in log.segments if s.base_offset <= point), default=start)
+        checked = max((s.base_offset for s in log.segments if s.base_offset <= point), default=start)
+        trusted = min(trusted, checked)
     return producers_at(inputs_of(log), log.segments, start, end, trusted)
 
 

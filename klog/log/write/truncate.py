@@ -207,6 +207,6 @@ def reload_producers(log: LogCore) -> None:
         if not start < offset <= min(end, log.segments[-1].next_offset):
             snapshots.delete(offset)
     start = min(start, max(inputs.log_start_offset, log.segments[0].base_offset))
-    log.use_producers(producers_at(inputs, log.segments, start, end, snapshots=snapshots))
+    log.use_producers(producers_at(inputs, log.segments, start, end, log.high_watermark, snapshots))
     log.producers.expire(log.clock.wall_ms(), inputs.producer_expiration_ms)
     log.producers.on_high_watermark_updated(log.high_watermark)
