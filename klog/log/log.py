@@ -84,6 +84,8 @@ if TYPE_CHECKING:
     from klog.progress import Progress
     from klog.report import Report
 
+_SNAPSHOTS_MAX = 20  # attempts beside a writer that replaces files
+
 
 class Log:
     """One partition, from LogManager.log() or Log.open(). Any thread: writes take the log's lock, reads take none.
@@ -590,11 +592,14 @@ class Log:
         UnknownTopicOrPartition.
         """
         core = self._core.now
-        try:
-            return type(self)(core.path, options_of_snapshot(core))
-        except FileNotFoundError as error:
-            check_there(core, error)
-            raise
+        for left in reversed(range(_SNAPSHOTS_MAX)):
+            try:
+                return type(self)(core.path, options_of_snapshot(core))
+            except FileNotFoundError as error:  # a writer has replaced a file meanwhile, or has deleted the log
+                check_there(core, error)
+                if not left:
+                    raise
+        raise AssertionError
 
     def refresh(self) -> None:
         """Follow the writer in another process, as each other call of a read-only log does, but page_cache(): new

@@ -20,7 +20,9 @@ from klog import Log
 from klog.clock import ManualClock
 from klog.disk import RealFiles
 from klog.errors import LogClosed, OffsetOutOfRange, StorageOffline
+from klog.log.read import isolation
 from klog.log.read.refresh import Follower
+from klog.record import encode
 from tests.support.batches import marker, transactional
 from tests.support.damage import flip
 from tests.support.faulty_io import FaultyIo
@@ -107,6 +109,18 @@ def test_a_new_leader_epoch_is_seen(log: Log, reader: Log) -> None:
     log._core.epochs.flush()
     add(log)
     assert reader.leader_epochs == [(0, 0), (7, 1)]
+
+
+def test_an_epoch_that_began_in_a_gap_is_seen_with_its_first_batch(log: Log, reader: Log) -> None:
+    """A reader cannot see a log end in a gap, so it leaves out an epoch that begins there until a batch of it follows."""
+    add(log)
+    log.append_batches(encode([(b"k", b"v")] * 5, base_offset=5, leader_epoch=3), origin="replication")
+    assert reader.leader_epochs == [(0, 0), (3, 5)]
+    log.truncate_to(8)
+    assert (reader.log_end_offset, reader.leader_epochs) == (1, [(0, 0)])
+    log.append([(b"k", b"v")])
+    assert log.leader_epochs == [(0, 0), (3, 5)]
+    assert (reader.log_end_offset, reader.leader_epochs) == (9, [(0, 0), (3, 5)])
 
 
 def test_a_call_without_a_change_makes_two_system_calls_and_enters_no_frame(log: Log, reader: Log) -> None:
@@ -260,6 +274,31 @@ def test_a_reader_of_committed_records_goes_on_from_what_it_knows(tmp_path: Path
                     assert committed(reader) == committed(fresh)
 
 
+def test_a_cleaner_that_replaces_what_a_reader_replays_is_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    replay = isolation.replay_up_to
+    with Log.open(tmp_path / "t-0", config={"cleanup.policy": "compact"}) as log:
+        for sequence in range(3):
+            log.append_batches(transactional(7, 0, sequence))
+            log.roll()
+        with Log.open(log.path, read_only=True) as reader:
+
+            def compact_and_replay(*arguments: Any) -> None:
+                monkeypatch.undo()
+                log.compact()
+                replay(*arguments)
+
+            assert reader.last_stable_offset == 0
+            log.append_batches(marker(7, 0, "commit"), origin="coordinator")
+            log.roll()
+            assert reader.log_end_offset == 4
+            monkeypatch.setattr(isolation, "replay_up_to", compact_and_replay)
+            reader._core.segment_list.segments[-2].close()
+            assert reader.last_stable_offset == 4
+            assert log.segments[0].next_offset == 4
+
+
 def test_a_high_watermark_that_falls_makes_transactions_undecided_again(tmp_path: Path) -> None:
     """Without a checkpoint it is the log end; the first one that the broker writes may be lower."""
     with Log.open(tmp_path / "t-0") as log, Log.open(log.path, read_only=True) as reader:
@@ -380,6 +419,59 @@ def test_a_truncation_below_its_end_ends_a_snapshot(log: Log) -> None:
             list(snapshot.read())
     with log.snapshot() as snapshot:
         assert len(values(snapshot)) == 23
+
+
+@pytest.mark.parametrize("cut", [0, 4, 9])
+def test_other_records_of_the_same_number_are_no_compaction(tmp_path: Path, cut: int) -> None:
+    with Log.open(tmp_path / "t-0") as log:
+        for offset in range(10):
+            log.append([(b"k", b"v")])
+            if offset % 4 == 3:
+                log.roll()
+        with log.snapshot() as snapshot:
+            log.truncate_to(cut)
+            for offset in range(cut, 10):
+                log.append([(b"k", b"w")])
+                if offset % 4 == 3:
+                    log.roll()
+            log.roll()
+            with pytest.raises(StorageOffline, match="make another one"):
+                list(snapshot.read())
+
+
+@pytest.mark.parametrize("of", ["writer", "reader"])
+@pytest.mark.parametrize("rolls", [False, True])
+def test_a_snapshot_outlives_the_compaction_of_its_last_segment(tmp_path: Path, of: str, rolls: bool) -> None:
+    """Also if that becomes a part of the segment before, or has no record of the snapshot any more."""
+    config = {"cleanup.policy": "compact", "file.delete.delay.ms": 0}
+    with Log.open(tmp_path / "t-0", config=config) as log, Log.open(log.path, read_only=True) as reader:
+        for value in (b"a", b"b"):
+            log.append([(key, value) for key in (b"1", b"2", b"3")])
+            if rolls:
+                log.roll()
+        log.append([(b"4", b"c"), (b"1", b"c")])
+        with (log if of == "writer" else reader).snapshot() as snapshot:
+            for key, left in ((b"2", [b"b", b"c", b"c"]), (b"4", [b"b", b"c"]), (b"3", [b"c"]), (b"1", [])):
+                log.append([(key, b"later")])
+                log.compact(roll=True)
+                log.append([(b"5", b"later")])
+                assert (values(snapshot), snapshot.log_end_offset) == (left, 8)
+
+
+def test_a_truncation_above_its_end_leaves_a_snapshot(log: Log, reader: Log) -> None:
+    for _ in range(10):
+        add(log)
+    before = values(log)
+    with log.snapshot() as snapshot:
+        for _ in range(10):
+            add(log)
+        with snapshot.snapshot() as another, reader.snapshot() as later:
+            for _ in range(2):
+                log.truncate_to(12)
+                log.append([(b"other", b"")])
+                assert values(snapshot) == values(another) == before
+            with pytest.raises(StorageOffline, match="make another one"):
+                list(later.read())
 
 
 def test_positions_and_epochs_of_a_snapshot_end_with_it(log: Log) -> None:

@@ -12,7 +12,9 @@
   R5  each call of a reader first looks whether the last segment or the directory has changed, by two stat(2) calls, and
       follows the writer if so. A snapshot does not, and its log end stays. The checkpoints of the log.dir are looked at
       with every change, and after 100 ms
-  R6  a reader that was opened during a commit of staged files ends at the commit's base offset, and follows nothing,
+  R6  a snapshot ends when the writer truncates below its log end: R2 for the last batch below that. A cleaner leaves this
+      batch, perhaps with fewer records, or no batch with its offsets. Then the snapshot loads again
+  R7  a reader that was opened during a commit of staged files ends at the commit's base offset, and follows nothing,
       until the commit is applied: each call looks
 
 Reader and writer share no lock. So a reader may see the first batches of an append that the writer has not finished,
@@ -24,18 +26,19 @@ Under the log's lock. steady.py uses this for R3.
 
 from __future__ import annotations
 
+import bisect
 import contextlib
 import os
 
 from klog.disk import Watched, exists
-from klog.errors import CorruptCheckpoint, NewerFormat
+from klog.errors import CorruptBatch, CorruptCheckpoint, NewerFormat
 from klog.log.directory import checkpoint
 from klog.log.load.inputs import inputs_of, new_segment
 from klog.log.load.loader import Loaded, load_read_only, settled_listing
 from klog.log.state._log_core import LogCore
 from klog.log.state.leader_epochs import LeaderEpochCache
-from klog.record import BATCH_HEADER
-from klog.segment import Segment, names
+from klog.record import BATCH_HEADER, DELETE_HORIZON
+from klog.segment import Header, HeaderIterator, Segment, find_offset, names
 from klog.values import NamedTuple
 
 _VALID_MS = 100  # the checkpoints of the log.dir change beside the files of a log
@@ -43,12 +46,14 @@ _FINGERPRINT_BYTES = BATCH_HEADER  # a header of magic 2, or an older header and
 
 
 class TailFingerprint(NamedTuple):
-    """The end of a reader's log: the file, the position of its last batch (-1: none), and that batch's header."""
+    """The end of a reader's log: the file, the position of its last batch (-1: none), and that batch's header. size: what
+    the file has at least; None: the size of the segment."""
 
     segment: Segment
     inode: int
     position: int
     header: bytes
+    size: int | None = None
 
 
 def tail_fingerprint(segment: Segment, position: int) -> TailFingerprint:
@@ -71,12 +76,14 @@ class Follower:
     """What a read-only log knows of the writer's files: when the directory last changed, the end of the last segment,
     the checkpoints. The sole writer of these fields."""
 
-    __slots__ = ("_busy", "_checkpoints", "_epochs", "_tail", "watched")
+    __slots__ = ("_busy", "_checkpoints", "_epoch", "_epochs", "_last", "_tail", "watched")
 
     def __init__(self) -> None:
         self._tail: TailFingerprint | None = None
+        self._last: Header | None = None  # of a snapshot: its last batch
         self._checkpoints: dict[str, tuple[int, int] | None] = {}
         self._epochs: tuple[int, int, int] | None = None  # leader-epoch-checkpoint as it was read last
+        self._epoch = -1  # the newest of the batches since the load
         self._busy = False
         self.watched = Watched()
 
@@ -92,13 +99,32 @@ class Follower:
 
     def loaded(self, log: LogCore, loaded: Loaded) -> None:
         """Note the end of what a load has found."""
-        self._tail = None
+        self._tail, self._epoch = None, -1
         if loaded.segments:
             last = loaded.segments[-1]
             self._tail = tail_fingerprint(last, loaded.last_at)
             self.watched.use(last.path, last.size)
-            if log.options.held_by is None:  # else each call looks at the manifest (R6)
+            if log.options.held_by is None:  # else each call looks at the manifest (R7)
                 self.watched.accept()
+        if _stays(log) and log.segments:
+            self._hold_end(log, loaded)
+
+    def _hold_end(self, log: LogCore, loaded: Loaded) -> None:
+        """R6: the tail of a snapshot is its last batch. What follows it may be truncated."""
+        segment, end = log.segments[-1], log.log_end_offset
+        begin, last = 0, None
+        with contextlib.suppress(CorruptBatch):
+            if segment is loaded.segments[-1] and segment.next_offset <= end:
+                begin = max(loaded.last_at, 0)
+            elif segment.size and (located := segment.locate(end - 1)) is not None and located.base_offset < end:
+                begin = located.position
+        for header in HeaderIterator(segment.file, begin, segment.size):
+            if header.base_offset >= end:
+                break
+            last = header
+        at, size = (-1, 0) if last is None else (last.position, last.position + last.size)
+        self._tail = tail_fingerprint(segment, at)._replace(size=size)
+        self._last = last or self._last
 
     def distrust(self) -> None:
         """Look at the directory again, whatever its stamp: older kernels update that in steps of milliseconds."""
@@ -136,10 +162,11 @@ class Follower:
         try:
             self._follow_commits(log)
             if not self.stands():
-                if _stays(log) and not self._tail_was_deleted(log):
+                stays = _stays(log)
+                if stays and not self._tail_was_deleted(log) and not self._tail_was_cleaned(log):
                     log.health.fail("the writer has truncated it below this snapshot: make another one", readable=False)
                     return True
-                self._reload(log, truncated=True)
+                self._reload(log, truncated=not stays)
             elif log.options.held_by is None and (not self.watched.same_directory or _has_rolled(log)):
                 self._relist(log)
             if log.options.held_by is not None:
@@ -148,6 +175,8 @@ class Follower:
             if _has_rolled(log):  # in the same step of the file system's clock
                 self._relist(log)
                 self._follow_end(log)
+            if self._epoch > (-1 if log.epochs.latest is None else log.epochs.latest):
+                _follow_epochs(log)  # it begins in a gap: the load has left it out, since no batch was beyond
             if log.segments[-1:] == before:  # else the next call looks again
                 self.watched.accept()
         except FileNotFoundError:  # a file was deleted after the listing, or the whole directory was
@@ -158,7 +187,7 @@ class Follower:
     # ---- commits of staged files -------------------------------------------------------------------------------------
 
     def _follow_commits(self, log: LogCore) -> None:
-        """R6: load again if the commit that holds this reader back has ended."""
+        """R7: load again if the commit that holds this reader back has ended."""
         options = log.options
         look, end_max = options.held_by, options.end_max
         if look is None:
@@ -186,7 +215,7 @@ class Follower:
             found = os.stat(known.segment.path)
         except FileNotFoundError:
             return False
-        if found.st_ino != known.inode or found.st_size < known.segment.size:
+        if found.st_ino != known.inode or found.st_size < (known.segment.size if known.size is None else known.size):
             return False
         return known.position < 0 or bytes(known.segment.file.read(known.position, _FINGERPRINT_BYTES)) == known.header
 
@@ -194,6 +223,23 @@ class Follower:
         """Has retention deleted the last segment that this reader knows?"""
         present = settled_listing(log.directory.path, log.options.files).logs
         return self._tail is not None and bool(present) and min(present) > self._tail.segment.base_offset
+
+    def _tail_was_cleaned(self, log: LogCore) -> bool:
+        """R6: has a cleaner, or a purge, replaced the segment with the last batch of a snapshot?"""
+        directory, files, last = log.directory.path, log.options.files, self._last
+        present = settled_listing(directory, files).logs
+        at = -1 if last is None else bisect.bisect_right(present, last.base_offset) - 1
+        if last is None or not 0 <= at < len(present) - 1:  # the newest segment is not cleaned
+            return False
+        with files.open(names.file_path(directory, present[at], names.LOG)) as file:
+            found = find_offset(file, 0, file.length(), last.base_offset)
+        if found is None or found.base_offset > last.last_offset:
+            return True
+        return _identity(found) == _identity(last) and (
+            found.crc == last.crc
+            or found.count < last.count
+            or bool(found.attributes & ~last.attributes & DELETE_HORIZON)
+        )
 
     def _extend(self, segment: Segment) -> None:
         """Take new batches at the end of a segment into the log."""
@@ -204,11 +250,12 @@ class Follower:
         scan = segment.extend(size) if size > segment.size else None
         if scan is not None and scan.batches:
             self._tail = tail_fingerprint(segment, scan.last_at)
+            self._epoch = max(self._epoch, scan.notable[-1].leader_epoch)
         elif self._tail is None or self._tail.segment.base_offset < segment.base_offset:
             self._tail = tail_fingerprint(segment, -1)
 
     def _follow_end(self, log: LogCore) -> None:
-        if log.segments:
+        if log.segments and not _stays(log):
             active = log.segments[-1]
             self._extend(active)
             log.end_at(max(log.log_end_offset, active.next_offset))
@@ -219,6 +266,9 @@ class Follower:
     def _relist(self, log: LogCore) -> None:
         """Follow rolls and deletions."""
         present = set(settled_listing(log.directory.path, log.options.files).logs)
+        stays = _stays(log)
+        if stays:
+            present = {base for base in present if base <= log.segments[-1].base_offset}
         known = {segment.base_offset: segment for segment in log.segments}
         if self._epochs_changed(log):  # else what the load has mended stays
             _follow_epochs(log)
@@ -232,7 +282,7 @@ class Follower:
         bases = sorted(present)
         for number, base in enumerate(bases):
             segment = known.get(base) or new_segment(inputs_of(log), base, writable=False)
-            if base not in known or segment is log.segments[-1]:
+            if base not in known or (segment is log.segments[-1] and not stays):
                 self._extend(segment)
             if number + 1 < len(bases):
                 segment.followed_by(bases[number + 1])
@@ -304,6 +354,12 @@ def _follow_start(log: LogCore) -> None:
     start = log.options.log_start_offset
     if log.log_start_offset < start <= log.log_end_offset:
         log.start_at(start)
+
+
+def _identity(header: Header) -> tuple[int, ...]:
+    """What a cleaner leaves of a batch's header."""
+    producer = header.producer_id, header.producer_epoch, header.base_sequence
+    return header.base_offset, header.last_offset, header.leader_epoch, *producer
 
 
 def _stays(log: LogCore) -> bool:
