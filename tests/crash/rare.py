@@ -467,6 +467,18 @@ def follow_a_writer_that_rolls(root: Path, _book: Book) -> None:
             assert len(values(reader)) == count
 
 
+@operation(empty_topic, lambda root, notes: None)
+def read_a_snapshot_whose_end_is_compacted(root: Path, _book: Book) -> None:
+    with opened(root) as logs:
+        logs.alter_topic("t", {"cleanup.policy": "compact"})
+        log = logs.log("t")
+        log.append([(b"k", b"v")])
+        with log.snapshot() as snapshot:
+            log.append([(b"other", b"v")])
+            log.compact(roll=True)
+            assert values(snapshot) == [b"v"]
+
+
 class ReadsDuringRenames(RealFiles):
     """A signal handler of the thread that renames reads the segments."""
 

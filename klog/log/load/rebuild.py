@@ -57,7 +57,8 @@ class DerivedState:
         if self._lost:
             learn_epochs(self.epochs, before)
         passed = _last_but_one(segments)
-        usable = _usable(self._inputs, base)
+        high = self._inputs.high_watermark
+        usable = base if high is None else min(base, high)
         self.producers = producers_at(self._inputs, before, log_start, base, usable, self._snapshots, passed)
 
     def apply(self, segment: Segment, scan: Scan) -> None:
@@ -84,7 +85,7 @@ class DerivedState:
         self._remove_snapshots(segments, log_start, log_end, newest_is_read=reload)
         if producers is None or reload:
             passed = _last_but_one(segments)
-            usable = _usable(inputs, log_end)
+            usable = log_end if inputs.high_watermark is None else min(log_end, inputs.high_watermark)
             producers = producers_at(inputs, segments, log_start, log_end, usable, self._snapshots, passed)
         else:
             if log_end <= log_start:
@@ -151,11 +152,6 @@ def _last_but_one(segments: Sequence[Segment]) -> int:
     return segments[-2:][0].base_offset
 
 
-def _usable(inputs: Inputs, end: int) -> int:
-    """The snapshot_max of a load: see producers_at()."""
-    return end if inputs.high_watermark is None else min(end, inputs.high_watermark)
-
-
 def producers_at(
     inputs: Inputs,
     segments: Sequence[Segment],
@@ -168,8 +164,10 @@ def producers_at(
     """The producer state below offset `end`: from the newest usable snapshot and a replay of the batches after it.
 
     snapshot_max: use no snapshot above this offset. One above the high watermark lacks the transactions whose markers
-    lie between the two, and which are not stable yet. snapshots: where the state writes snapshots, at those base offsets
-    from snapshots_from on that the replay passes; None for a state that is only read.
+    lie between the two, and which are not stable yet.
+
+    snapshots: where the state writes snapshots, at those base offsets from snapshots_from on that the replay passes;
+    None for a state that is only read.
     """
     kept = snapshots is not None
     files = Snapshots(inputs.directory, inputs.files) if snapshots is None else snapshots

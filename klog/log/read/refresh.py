@@ -12,8 +12,8 @@
   R5  each call of a reader first looks whether the last segment or the directory has changed, by two stat(2) calls, and
       follows the writer if so. A snapshot does not, and its log end stays. The checkpoints of the log.dir are looked at
       with every change, and after 100 ms
-  R6  a snapshot ends when the writer truncates below its log end: R2 for the last batch below that. A cleaner leaves this
-      batch, perhaps with fewer records, or no batch with its offsets. Then the snapshot loads again
+  R6  a snapshot ends when the writer truncates below its log end: R2 for the last batch below that. A cleaner leaves
+      this batch, perhaps with fewer records, or no batch with its offsets. Then the snapshot loads again
   R7  a reader that was opened during a commit of staged files ends at the commit's base offset, and follows nothing,
       until the commit is applied: each call looks
 
@@ -46,8 +46,8 @@ _FINGERPRINT_BYTES = BATCH_HEADER  # a header of magic 2, or an older header and
 
 
 class TailFingerprint(NamedTuple):
-    """The end of a reader's log: the file, the position of its last batch (-1: none), and that batch's header. size: what
-    the file has at least; None: the size of the segment."""
+    """The end of a reader's log: the file, the position of its last batch (-1: none), and that batch's header. size:
+    what the file has at least; None: the size of the segment."""
 
     segment: Segment
     inode: int
