@@ -106,9 +106,10 @@ class PartitionCheck:
         # The first leader epoch begins at a log start that may have been lost in a crash.
         self._replay = ProducerReplay(seeded, max(self._log_start, epochs[0][1] if epochs else 0))
         epoch_check = EpochCheck(self._report, self._file("leader-epoch-checkpoint"), epochs, self._log_start)
+        newest = max(logs, default=None)
         for base in sorted(logs):
             try:
-                self._segment(base, live, epoch_check, last=base == max(logs))
+                self._segment(base, live, epoch_check, last=base == newest)
             except FileNotFoundError:  # removed since the directory was listed, by retention: the log begins later
                 self._replay.gap()
                 self._expected = None

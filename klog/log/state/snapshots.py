@@ -178,4 +178,6 @@ class Snapshots:
             self.delete(offset)
 
     def _forget(self, offset: int) -> None:
-        self.offsets = [other for other in self.offsets if other != offset]
+        if self._there(offset):
+            at = bisect.bisect_left(self.offsets, offset)
+            self.offsets = self.offsets[:at] + self.offsets[at + 1 :]
