@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from urllib.parse import unquote
 
 from klog.spark import values
 from klog.spark.limits import DELAY_MS, Limits
@@ -64,8 +63,8 @@ def checkpoint_directory(given: Mapping[str, str]) -> str | None:
     if separator and re.fullmatch(r"[A-Za-z][A-Za-z0-9+.-]*", scheme):
         if scheme.lower() != "file":
             return None
-        # file:/a, file:///a and file://host/a are URIs: escapes stand for their characters.
-        return unquote(re.sub(r"^//[^/]*", "", path)) or None
+        # Not decoded: %20 is three characters of a name for Spark, too (Hadoop's Path).
+        return re.sub(r"^//[^/]*", "", path) or None
     return location or None
 
 

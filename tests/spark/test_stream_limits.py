@@ -193,7 +193,7 @@ class TestOptions:
 
     @pytest.mark.parametrize(
         ("location", "directory"),
-        [("/a/b", "/a/b"), ("a b", "a b"), ("file:/a", "/a"), ("file:///a%20b", "/a b"), ("file://host/a", "/a"),
+        [("/a/b", "/a/b"), ("a b", "a b"), ("file:/a", "/a"), ("file:///a%20b", "/a%20b"), ("file://host/a", "/a"),
          ("hdfs://host/a", None), ("s3a://bucket/a", None), ("", None)],
     )  # fmt: skip
     def test_the_checkpoint(self, location: str, directory: str | None) -> None:
