@@ -209,6 +209,37 @@ def test_a_recreated_topic_fails_the_query(run: Callable[..., Run], data: Path, 
     assert run(**options, failOnDataLoss="false").available_now().found == total(data)
 
 
+def test_a_log_start_beyond_the_checkpoint(run: Callable[..., Run], data: Path) -> None:
+    options = {"startingOffsets": "earliest", "subscribe": "t"}
+    run(**options).available_now()
+    append(data, "t", 0, 100)
+    with klog.open(data) as logs:
+        logs.log("t", 0).delete_records(1050)
+    lost = r"t-0: the stream is at offset 1000, but .* holds \[1050, 1100\): retention or a delete has removed"
+    with pytest.raises(Exception, match=lost):
+        run(**options).available_now()
+    rest = run(**options, failOnDataLoss="false").available_now()
+    assert rest.found == Counter({"t rows": 50, "t sum": sum(range(1050, 1100))})
+    assert run(**options).available_now().batches == []  # the loss is passed
+
+
+def test_topics_and_partitions_that_are_added_to_a_running_query(run: Callable[..., Run], data: Path) -> None:
+    before = total(data)
+    live = run(subscribePattern="[tu]").start()
+    try:
+        live.query.processAllAvailable()
+        with klog.open(data) as logs:
+            logs.create_topic("u")
+            logs.add_partitions("t", 3)
+        append(data, "u", 0, 40)
+        append(data, "t", 2, 70)
+        append(data, "t", 0, 5)
+        live.query.processAllAvailable()
+        assert live.found == total(data) - before
+    finally:
+        live.query.stop()
+
+
 @pytest.mark.parametrize(
     ("options", "why"),
     [
