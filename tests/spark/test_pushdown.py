@@ -23,7 +23,7 @@ from klog.spark import source as source_module
 from klog.spark.pushdown import Pushed, push
 from klog.spark.rows import PLAIN, full_schema
 from klog.spark.source import KlogReader, KlogSource, reader_class
-from tests.support.batches import batch, marker, transactional
+from tests.support.batches import batch, marker, old, transactional
 
 if not hasattr(ds, "EqualTo"):
     pytest.skip("needs: PySpark 4.1, which pushes filters", allow_module_level=True)
@@ -209,7 +209,7 @@ appends = st.lists(
         st.sampled_from(TOPICS),
         st.integers(0, 1),
         st.lists(st.one_of(times, st.just(-1)), min_size=1, max_size=3),
-        st.sampled_from(["append", "roll", "stamp"]),
+        st.sampled_from(["append", "roll", "stamp", "old"]),
     ),
     min_size=3,
     max_size=20,
@@ -272,7 +272,8 @@ def filtered(found: Iterable[dict[str, Any]], conditions: Iterable[Any]) -> list
 
 
 def fill(home: Path, script: list[tuple[str, int, list[int], str]]) -> None:
-    """Append batches with timestamps in any order. "stamp": batches with LogAppendTime, as a broker writes them."""
+    """Append batches with timestamps in any order. "stamp": batches with LogAppendTime, as a broker writes them.
+    "old": messages of magic 0 and 1."""
     with ExitStack() as stack:
         logs = {
             (topic, number): stack.enter_context(klog.Log.open(home / f"{topic}-{number}"))
@@ -281,6 +282,11 @@ def fill(home: Path, script: list[tuple[str, int, list[int], str]]) -> None:
         }
         for topic, partition, stamps, action in script:
             log = logs[topic, partition]
+            if action == "old":  # magic 0 has no times, in magic 1 all are T0
+                first, last = log.log_end_offset, log.log_end_offset + len(stamps) - 1
+                codec = "gzip" if len(stamps) > 1 else None
+                log.append_batches(old(stamps[0] % 2, first, last, codec), origin="replication")
+                continue
             if action == "roll":
                 log.roll()
             stamped: dict[str, Any] = {}
