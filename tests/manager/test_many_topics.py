@@ -73,3 +73,20 @@ def test_directories_made_or_removed_by_hand_show_at_once(tmp_path: Path, read_o
         assert logs.topics() == {"by-hand": [0], "t0": [0]}
         (tmp_path / "by-hand-0").rmdir()
         assert logs.topics() == {"t0": [0]}
+
+
+def test_a_log_opened_alone_costs_the_same_beside_100_others(tmp_path: Path) -> None:
+    """The checkpoints of the log.dir state something of each."""
+    costs = []
+    for topics in (1, 101):
+        path = tmp_path / str(topics)
+        with filled(path, topics) as logs:
+            for number in range(topics):
+                logs.append(f"t{number}", RECORDS)
+
+        def opened(path: Path = path) -> None:
+            klog.Log.open(path / "t0-0", read_only=True).close()
+
+        opened()
+        costs.append(frames_of(opened).total())
+    assert costs[0] == costs[1]

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import binascii
 import contextlib
+import functools
 import json
 import os
 import re
 import uuid
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 
 from klog.config.properties import parse_properties
 from klog.disk import Files, read_whole
@@ -35,6 +36,7 @@ Partition = tuple[str, int]
 _INT = re.compile(r"[+-]?\d{1,19}")
 _DIGITS_MAX = 19  # a number of fewer digits fits into 64 bits
 _TO_URLSAFE, _FROM_URLSAFE = bytes.maketrans(b"+/", b"-_"), bytes.maketrans(b"-_", b"+/")
+_PLAIN_OFFSETS = re.compile(rb"0\n(\d{1,10})\n((?:[a-zA-Z0-9._-]{1,249} \d{1,9} \d{1,18}\n)*+)")
 _PLAIN_EPOCHS = re.compile(rb"0\n(\d{1,9})\n((?:\d{1,9} \d{1,18}\n)*)")
 
 
@@ -86,6 +88,13 @@ def _numbers(path: str, **texts: str) -> list[int]:
 
 def parse_offsets(data: bytes, path: str) -> dict[Partition, int]:
     """{(topic, partition): offset} of an offset checkpoint's bytes."""
+    plain = _PLAIN_OFFSETS.fullmatch(data)  # as every writer formats it: there may be thousands of partitions
+    if plain is not None:
+        words = plain[2].decode().split()
+        partitions = zip(words[::3], map(int, words[1::3]), strict=True)
+        found = dict(zip(partitions, map(int, words[2::3]), strict=True))
+        if len(found) == int(plain[1]) == len(words) // 3:
+            return found
     offsets: dict[Partition, int] = {}
     for topic, partition, offset in parse_lines(data, path, 3):
         number, value = _numbers(path, partition=partition, offset=offset)
@@ -103,10 +112,14 @@ def read_offsets(path: str) -> dict[Partition, int]:
         return {}
 
 
-def known_offsets(path: str) -> dict[Partition, int]:
-    """The same; a malformed file counts as empty, as in a load."""
-    with contextlib.suppress(CorruptCheckpoint):
-        return read_offsets(path)
+_parsed_offsets = functools.lru_cache(4)(parse_offsets)
+
+
+def known_offsets(path: str) -> Mapping[Partition, int]:
+    """The same, not to be changed; a malformed file counts as empty, as in a load. It is read, but not parsed again as
+    long as it is the same: each Log.open of a log.dir asks for one entry."""
+    with contextlib.suppress(CorruptCheckpoint, FileNotFoundError):
+        return _parsed_offsets(read_whole(path), path)
     return {}
 
 

@@ -17,7 +17,7 @@ from klog.log.directory.checkpoint import Partition
 
 def read(log_dir: str) -> dict[Partition, int]:
     """All offsets of the file; none if it is missing or invalid."""
-    return checkpoint.known_offsets(os.path.join(log_dir, checkpoint.CLEANER))
+    return dict(checkpoint.known_offsets(os.path.join(log_dir, checkpoint.CLEANER)))
 
 
 def write(files: Files, log_dir: str, key: Partition, offset: int) -> None:
