@@ -89,7 +89,8 @@ def rescue(
 
 
 def _stepper(progress: Progress | None, located: list[Located]) -> Callable[[int], None]:
-    total = sum(os.path.getsize(segment_path(each.path, base)) for each in located for base in bases(each.path))
+    paths = [segment_path(each.path, base) for each in located for base in bases(each.path)]
+    total = sum(os.lstat(path).st_size for path in paths) if progress is not None else 0
     done = 0
 
     def step(count: int) -> None:
@@ -218,34 +219,38 @@ class _Partition:
         for segment in self._segments():
             drop_early_epochs(segment, epoch)
             self._report_missing(segment)
-            with ReadOnlyFile(segment.path, scan=True) as file:
-                end = 0  # position after the last batch that was kept
-                for group in _groups(segment.batches):
-                    first = group[0]
-                    if first.position > end:
-                        _begin_segment(log, first.base_offset, begun)  # after a gap: a new segment shows it
-                    elif end == 0:
-                        _begin_segment(log, segment.base, begun)
-                    begun = True
-                    self._append(log, file, group, segment)
-                    end = group[-1].position + group[-1].size
-                step(file.size)
             if segment.batches:
-                epoch = segment.batches[-1].leader_epoch
+                self._copy(log, segment, begun)
+                epoch, begun = segment.batches[-1].leader_epoch, True
             elif not segment.damage:
                 _begin_segment(log, segment.base, begun)
                 begun = True
+            step(segment.size)
         start = min(self._start, log.log_end_offset)
         if start > log.log_start_offset:
             log.delete_records(start)
 
+    def _copy(self, log: Log, segment: Segment, begun: bool) -> None:
+        """Append the batches of a segment, one or more."""
+        with ReadOnlyFile(segment.path, scan=True) as file:
+            end = 0  # position after the last batch that was kept
+            for group in _groups(segment.batches):
+                first = group[0]
+                if first.position > end:
+                    _begin_segment(log, first.base_offset, begun)  # after a gap: a new segment shows it
+                elif end == 0:
+                    _begin_segment(log, segment.base, begun)
+                begun = True
+                self._append(log, file, group, segment)
+                end = group[-1].position + group[-1].size
+
     def _append(self, log: Log, file: ReadOnlyFile, group: list[Batch], segment: Segment) -> None:
         """Append adjacent batches; if the log refuses them, one by one."""
         position, size = group[0].position, sum(batch.size for batch in group)
-        data = bytearray(file.read_at(position, size))
-        for field in segment.restored:
-            field.put(data, position)
         try:
+            data = bytearray(file.read_at(position, size))
+            for field in segment.restored:
+                field.put(data, position)
             log.append_batches(data, origin="replication")
         except (KlogError, ValueError) as error:
             if len(group) > 1:

@@ -17,6 +17,7 @@ from klog.inspect.files import ReadOnlyFile
 from klog.inspect.partition_files import damage_of
 from klog.values import dataclass, replace
 
+BLOCK = 4096  # a disk fails to read whole sectors of at most this size
 OFFSETS_MAX = 2**31  # of a segment: its index entries have 32-bit relative offsets
 LEADER_EPOCH_AT = 12  # in a batch
 
@@ -58,6 +59,43 @@ class Restored:
             buffer[start : start + len(self.data)] = self.data
 
 
+class PatchyFile(ReadOnlyFile):
+    """A file of which the disk cannot read some blocks: their bytes are 0xff, so that no batch begins there. lost:
+    {block: reason}. One thread."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__(path, scan=True)
+        self.lost: dict[int, str] = {}
+
+    def read_at(self, position: int, size: int) -> bytes:
+        blocks = range(position // BLOCK, -(-min(position + size, self.size) // BLOCK))
+        if self.lost.keys().isdisjoint(blocks):
+            try:
+                return super().read_at(position, size)
+            except CorruptData:
+                pass
+        end = position + size
+        return b"".join(
+            self._block(block, max(position, block * BLOCK), min(end, self.size, (block + 1) * BLOCK))
+            for block in blocks
+        )
+
+    def _block(self, block: int, position: int, end: int) -> bytes:
+        if block not in self.lost:  # a disk may take seconds to fail
+            try:
+                return super().read_at(position, end - position)
+            except CorruptData as error:
+                self.lost[block] = error.reason
+        return b"\xff" * (end - position)
+
+    def why(self, position: int, end: int) -> str | None:
+        """Return why bytes [position, end) cannot all be read; None if they can."""
+        return next(
+            (self.lost[block] for block in sorted(self.lost) if position < (block + 1) * BLOCK and block * BLOCK < end),
+            None,
+        )
+
+
 @dataclass(slots=True)
 class Segment:
     """batches and damage in order of position. next_base: of the next segment; None in the last one."""
@@ -68,13 +106,15 @@ class Segment:
     batches: list[Batch]
     damage: list[Damage]
     restored: list[Restored]
+    size: int = 0
 
 
 def read_segment(path: str, base: int, next_base: int | None) -> Segment:
-    """Read a .log file to its end."""
+    """Read a .log file to its end, past what cannot be read."""
     found = Segment(path, base, next_base, [], [], [])
     try:
-        with ReadOnlyFile(path, scan=True) as file:
+        with PatchyFile(path) as file:
+            found.size = file.size
             for item in scan(file):
                 error = item.error
                 if isinstance(item, Found) and error is None and item.batch.magic < 2:
@@ -95,9 +135,12 @@ def read_segment(path: str, base: int, next_base: int | None) -> Segment:
                 elif error is not None:
                     torn = damage_of(item) is None
                     reason = f"an incomplete batch at the end: {error.reason}" if torn else error.reason
+                    reason = file.why(item.position, item.end) or reason
                     found.damage.append(Damage(item.position, item.end, reason))
-    except CorruptData as error:
+    except CorruptData as error:  # not a regular file
         found.damage.append(Damage(error.position or 0, error.position or 0, error.reason))
+    except OSError as error:
+        found.damage.append(Damage(0, 0, f"cannot be opened: {error.strerror}"))
     _restore_offsets(found)
     _drop_contradictions(found)
     return found

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import random
 import shutil
 from collections.abc import Sequence
@@ -193,6 +195,48 @@ def test_a_batch_with_a_wrong_offset_or_epoch_hides_no_others(data: Path, tmp_pa
     missing = [(each["first_offset"], each["last_offset"], each["reason"]) for each in entry["missing"]]
     assert missing == [(10, 29, "a batch outside the offsets of its segment, which begin at 0, and 1 more")]
     assert entry["records"] == 70
+
+
+@pytest.mark.parametrize("kind", ["directory", "link", "dangling link"])
+@pytest.mark.parametrize("number", [0, 1])
+def test_a_segment_that_cannot_be_read_hides_no_others(data: Path, tmp_path: Path, kind: str, number: int) -> None:
+    path = data / "t-0" / f"{30 * number:020d}.log"
+    path.rename(tmp_path / "elsewhere.log")
+    if kind == "directory":
+        path.mkdir()
+    else:
+        path.symlink_to(tmp_path / ("elsewhere.log" if kind == "link" else "nowhere"))
+    found = rescue(data, tmp_path / "new")
+    (entry,) = found["partitions"]
+    assert (entry["error"], entry["records"], found["problems"]) == (None, 60, [])
+    assert [(each["first_offset"], each["last_offset"], each["path"]) for each in entry["missing"]] == [
+        (30 * number, 30 * number + 29, str(path))
+    ]
+
+
+def test_a_sector_that_cannot_be_read_hides_no_other_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with klog.open(tmp_path / "data", create=True) as logs:
+        logs.create_topic("t")
+        log = logs.log("t")
+        for number in range(20):
+            log.append([(b"k", b"%d" % number * 1000)])
+        path = log.segments[0].path
+    inode, lost, pread, failed = os.stat(path).st_ino, 8192, os.pread, []
+
+    def read(fd: int, size: int, position: int) -> bytes:
+        if os.fstat(fd).st_ino == inode and position < lost + 512 and lost < position + size:
+            failed.append(position)
+            raise OSError(errno.EIO, os.strerror(errno.EIO))
+        return pread(fd, size, position)
+
+    monkeypatch.setattr(os, "pread", read)
+    found = rescue(tmp_path / "data", tmp_path / "new")
+    (entry,) = found["partitions"]
+    (missing,) = entry["missing"]
+    hidden = range(missing["first_offset"], missing["last_offset"] + 1)
+    assert 1 <= len(hidden) <= 5 and "cannot be read: Input/output error" in missing["reason"]
+    assert (entry["error"], entry["records"], found["problems"]) == (None, 20 - len(hidden), [])
+    assert len(failed) == 2, failed  # the window, and the block: a disk may take seconds to fail
 
 
 def test_the_files_of_a_broker_are_kept(data: Path, tmp_path: Path) -> None:
