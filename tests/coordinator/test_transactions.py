@@ -106,10 +106,41 @@ def test_a_request_with_another_producer_id_aborts_no_open_transaction(cluster: 
     other.id, other.epoch = 77, 0
     assert other.init(resume=True) is ErrorCode.PRODUCER_FENCED
     assert cluster.state("t") == "Ongoing"
-    other.id, other.epoch = producer.id, producer.epoch
-    # As in Kafka, this request aborts the producer's own transaction.
-    assert other.init(resume=True) is ErrorCode.PRODUCER_FENCED
-    assert cluster.state("t") == "CompleteAbort"
+
+
+@pytest.mark.parametrize("version", [1, 2])
+@pytest.mark.parametrize("aborted_by", ["itself", "timeout", "an older producer"])
+def test_a_producer_goes_on_after_an_abort_that_it_has_not_asked_for(
+    cluster: Cluster, version: int, aborted_by: str
+) -> None:
+    """As with Kafka from 4.0 on: librdkafka resumes instead of ending a transaction whose records have timed out."""
+    older, producer = started(cluster, version), started(cluster, version)
+    epoch = producer.epoch
+    assert producer.send(0, b"lost") is ErrorCode.NONE
+    if aborted_by == "timeout":
+        cluster.clock.advance(producer.timeout_ms + 60_000)
+        assert cluster.state("t") == "CompleteAbort"
+    elif aborted_by == "an older producer":
+        assert older.init(resume=True) is ErrorCode.PRODUCER_FENCED
+    assert producer.init(resume=True) is ErrorCode.NONE
+    assert (producer.epoch, cluster.state("t")) == (epoch + 1, "Empty")
+    producer.epoch = epoch  # the response was lost
+    assert producer.init(resume=True) is ErrorCode.NONE
+    assert producer.send(0, b"v") is ErrorCode.NONE and producer.commit() is ErrorCode.NONE
+    assert cluster.values(0) == [b"v"]
+
+
+def test_an_abort_by_another_producer_of_the_name_fences(cluster: Cluster) -> None:
+    first = started(cluster)
+    assert first.send(0, b"lost") is ErrorCode.NONE
+    started(cluster)
+    assert first.init(resume=True) is ErrorCode.PRODUCER_FENCED
+
+
+def test_the_last_epoch_is_not_given_out_after_an_abort(cluster: Cluster) -> None:
+    producer = exhausted(cluster)
+    assert producer.send(0, b"v") is ErrorCode.NONE
+    assert producer.init(resume=True) is ErrorCode.PRODUCER_FENCED
 
 
 def exhausted(cluster: Cluster, epoch: int = 32_766, version: int = 2) -> Producer:

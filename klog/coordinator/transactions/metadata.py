@@ -62,7 +62,7 @@ def is_exhausted(epoch: int) -> bool:
 class TransactionMetadata(NamedTuple):
     """One transactional id. previous_producer_id: before the last change. next_producer_id: the one that
     replaces the id when the transaction is complete, because the epochs ran out. last_producer_epoch: the one before
-    the current epoch, if the producer that had it also knows the current one; it is not in the log. start_ms: -1
+    the current epoch, if the producer that had it may take the current one; it is not in the log. start_ms: -1
     outside a transaction. client_version: 2 if the client ends its transactions by transaction version 2."""
 
     transactional_id: str
@@ -147,13 +147,14 @@ class TransactionMetadata(NamedTuple):
         )
 
     def fenced(self, now_ms: int) -> TransactionMetadata:
-        """Ongoing → PrepareAbort with the next epoch, which no client gets: the producer is fenced. Kafka goes through
+        """Ongoing → PrepareAbort with the next epoch: the producer is fenced. It goes on with that epoch if its next
+        InitProducerId names the one that it had, unless another producer has come by then. Kafka goes through
         PrepareEpochFence, which is never in the log."""
         self._check((ONGOING, PREPARE_EPOCH_FENCE))
         return self._replace(
             state=PREPARE_ABORT,
             producer_epoch=min(self.producer_epoch + 1, EPOCH_MAX),
-            last_producer_epoch=NO_EPOCH,
+            last_producer_epoch=NO_EPOCH if self.is_exhausted else self.producer_epoch,  # M2
             previous_producer_id=self.producer_id,
             next_producer_id=NO_ID,
             update_ms=now_ms,
