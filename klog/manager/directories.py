@@ -146,7 +146,7 @@ class LogDirectory:
 
     def _read(self, name: str) -> dict[Partition, int]:
         try:
-            return checkpoint.read_offsets(os.path.join(self.path, name))
+            return dict(checkpoint.read_offsets(os.path.join(self.path, name)))
         except CorruptCheckpoint as error:
             _log.warning("event=checkpoint_unreadable reason=%s", error)
             return {}

@@ -104,22 +104,25 @@ def parse_offsets(data: bytes, path: str) -> dict[Partition, int]:
     return offsets
 
 
-def read_offsets(path: str) -> dict[Partition, int]:
-    """{(topic, partition): offset} of an offset checkpoint file; empty if there is none."""
+_parsed_offsets = functools.lru_cache(4)(parse_offsets)
+
+
+def read_offsets(path: str) -> Mapping[Partition, int]:
+    """{(topic, partition): offset} of an offset checkpoint file, not to be changed; empty if there is none.
+
+    The file is read, but not parsed again as long as it is the same: each log that is opened alone, or by a reader,
+    asks for one entry.
+    """
     try:
-        return parse_offsets(read_whole(path), path)
+        return _parsed_offsets(read_whole(path), path)
     except FileNotFoundError:
         return {}
 
 
-_parsed_offsets = functools.lru_cache(4)(parse_offsets)
-
-
 def known_offsets(path: str) -> Mapping[Partition, int]:
-    """The same, not to be changed; a malformed file counts as empty, as in a load. It is read, but not parsed again as
-    long as it is the same: each Log.open of a log.dir asks for one entry."""
-    with contextlib.suppress(CorruptCheckpoint, FileNotFoundError):
-        return _parsed_offsets(read_whole(path), path)
+    """The same; a malformed file counts as empty, as in a load."""
+    with contextlib.suppress(CorruptCheckpoint):
+        return read_offsets(path)
     return {}
 
 

@@ -29,6 +29,7 @@ from __future__ import annotations
 import bisect
 import contextlib
 import os
+from collections.abc import Mapping
 
 from klog.disk import Watched, exists
 from klog.errors import CorruptBatch, CorruptCheckpoint, NewerFormat
@@ -334,7 +335,7 @@ class Follower:
             options.follow_log_start(found.get(key, 0))
         _follow_start(log)
 
-    def _changed(self, path: str) -> dict[checkpoint.Partition, int] | None:
+    def _changed(self, path: str) -> Mapping[checkpoint.Partition, int] | None:
         """The content of a checkpoint, None if the file has not changed since the last call."""
         state = None
         with contextlib.suppress(OSError):
