@@ -26,6 +26,7 @@ from __future__ import annotations
 import errno
 import os
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 from klog import arguments
@@ -104,12 +105,24 @@ def _of_path(where: str, records: bool, raw: bool) -> Iterator[DumpedFile]:
         if is_directory(whole, follow_symlinks=False):
             if partition_name(name) or moved_name(name):
                 directories.append(whole)
-        elif classify(name).kind != "unknown":
-            yield _file(whole, records, raw)
+        else:
+            yield from _listed(whole, records, raw)
     for directory in directories:
-        for name in names_in(directory):
-            if classify(name).kind != "unknown":
-                yield _file(os.path.join(directory, name), records, raw)
+        names: list[str] = []
+        with suppress(FileNotFoundError):  # a topic was deleted meanwhile
+            names = names_in(directory)
+        for name in names:
+            yield from _listed(os.path.join(directory, name), records, raw)
+
+
+def _listed(path: str, records: bool, raw: bool) -> Iterator[DumpedFile]:
+    """Yield a file of a directory, unless a writer has removed it meanwhile."""
+    if classify(os.path.basename(path)).kind != "unknown":
+        try:
+            found = _file(path, records, raw)
+        except FileNotFoundError:
+            return
+        yield found
 
 
 def _file(path: str, records: bool, raw: bool) -> DumpedFile:
@@ -130,6 +143,9 @@ def _entries(path: str, what: FileName, records: bool, raw: bool) -> Iterator[En
         if what.kind != "broker":
             raise
         yield problem(CorruptData("only its owner may read it", path=path))
+    except FileNotFoundError:
+        if exists(path, follow_symlinks=False):  # a link to a file that does not exist
+            raise
 
 
 def problem(error: CorruptData) -> Entry:

@@ -29,6 +29,7 @@ from klog.inspect.texts import parse_checkpoint, parse_partition_metadata
 from klog.log.staged.layout import holds_only_staging
 
 Entry = dict[str, Any]
+_LOOKS_MAX = 3
 
 
 def ls(path: str | os.PathLike[str]) -> Entry:
@@ -108,7 +109,8 @@ class _Points:
             return {}
 
 
-def _partition(path: str, points: _Points) -> Entry:
+def _partition(path: str, points: _Points, looks: int = _LOOKS_MAX) -> Entry:
+    """Return the entry of a partition. It looks again if a file is gone: a writer removes some."""
     name = os.path.basename(os.path.abspath(path))
     key = partition_name(name) or (name, 0)
     result: Entry = {
@@ -132,6 +134,8 @@ def _partition(path: str, points: _Points) -> Entry:
     except CorruptData as error:
         result["problem"] = str(error)
     except OSError as error:
+        if isinstance(error, FileNotFoundError) and looks > 1:
+            return _partition(path, points, looks - 1)
         result["problem"] = f"{os.path.basename(os.fsdecode(error.filename or path))}: {error.strerror}"
     return result
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -233,3 +234,29 @@ def test_a_partition_that_has_lost_every_segment_has_a_problem(tmp_path: Path) -
         (entry,) = ls(where)["topics"][0]["partitions"]
         assert entry["log_end_offset"] is None
         assert entry["problem"] == "no segment, but records below offset 1 were flushed: they are missing"
+
+
+def test_what_a_writer_removes_meanwhile_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with klog.open(tmp_path / "data", create=True) as logs:
+        logs.create_topic("t")
+        for _ in range(3):
+            logs.append("t", [(b"k", b"v")])
+            logs.log("t").roll()
+    directory, opened, left = tmp_path / "data" / "t-0", os.open, [0]
+
+    def retention(name: str, *others: Any, **options: Any) -> int:
+        if left and str(name).endswith(".log"):
+            for path in directory.glob(f"{left.pop():020d}.*"):
+                path.unlink()
+        return opened(name, *others, **options)
+
+    monkeypatch.setattr(os, "open", retention)
+    (entry,) = ls(tmp_path / "data")["topics"][0]["partitions"]
+    assert (entry["problem"], entry["log_start_offset"], entry["segments"], left) == (None, 1, 3, [])
+    left.append(2)
+    found = dump(tmp_path / "data")
+    dumped = {file.path: list(file.entries) for file in found if file.kind == "log" and "t-0" in file.path}
+    assert [len(entries) for entries in dumped.values()] == [1, 0] and left == []
+    (log,) = [file for file in dump(directory) if file.path.endswith(f"{1:020d}.log")]
+    os.unlink(log.path)
+    assert list(log.entries) == []
