@@ -151,7 +151,7 @@ def test_an_argument_that_the_broker_refuses_is_a_usage_error() -> None:
 def test_a_signal_ends_it_and_interrupts_nothing(number: signal.Signals, tmp_path: Path) -> None:
     """Signals are blocked in each thread: a handler could need a lock that the interrupted thread holds. While the main
     thread waits for them the kernel shows them as not blocked there."""
-    with running(tmp_path / "data") as process:
+    with action(number, signal.SIG_DFL), running(tmp_path / "data") as process:
         masks = blocked(process)
         assert masks
         assert all(mask >> (number - 1) & 1 for mask in masks)
@@ -162,12 +162,18 @@ def test_a_signal_ends_it_and_interrupts_nothing(number: signal.Signals, tmp_pat
 
 def test_nohup_keeps_it_running(tmp_path: Path) -> None:
     """The kernel drops a signal that is ignored, but not one that is blocked, too."""
-    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)  # as nohup, whose command inherits it
+    with action(signal.SIGHUP, signal.SIG_IGN), running(tmp_path / "data") as process:
+        assert not any(mask >> (signal.SIGHUP - 1) & 1 for mask in blocked(process))
+
+
+@contextmanager
+def action(number: signal.Signals, wanted: signal.Handlers) -> Iterator[None]:
+    """What a process that is started meanwhile inherits, whether or not the tests run under nohup."""
+    before = signal.signal(number, wanted)
     try:
-        with running(tmp_path / "data") as process:
-            assert not any(mask >> (signal.SIGHUP - 1) & 1 for mask in blocked(process))
+        yield
     finally:
-        signal.signal(signal.SIGHUP, before)
+        signal.signal(number, before)
 
 
 def blocked(process: subprocess.Popen[bytes]) -> list[int]:
