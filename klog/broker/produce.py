@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from klog.broker.partitions import code_of, find_log
 from klog.codec import CODECS
 from klog.coordinator.coordinator_log import INTERNAL_TOPICS
-from klog.errors import KlogError
+from klog.errors import KlogError, OutOfOrderSequence
 from klog.logger import logger_of
 from klog.protocol import ApiKey, ErrorCode, messages
 from klog.record import unchecked_header
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from klog.broker.metadata import Placement
     from klog.broker.purgatory import Purgatory
     from klog.broker.transaction_check import TransactionCheck
+    from klog.log import Log
     from klog.protocol import Message
     from klog.record import UncheckedHeader
     from klog.security import Topics
@@ -132,6 +133,8 @@ class Produce:
                     code = self._check_transaction(context, request, topic, index, header)
                     if code is not _NONE:
                         return _failed(partition, code)
+                    if header.base_sequence > 0 and context.version >= _TXN_V2_VERSION:
+                        _check_first_sequence(log, header)
                     info = log.append_batches(records)
             else:
                 info = log.append_batches(records)
@@ -165,6 +168,16 @@ class Produce:
         from klog.coordinator.transactions import as_produce_error
 
         return as_produce_error(code, context.version)
+
+
+def _check_first_sequence(log: Log, header: UncheckedHeader) -> None:
+    """In a transaction of version 2 the sequence numbers begin at 0: other batches were lost before this one, and the
+    producer sends it again after them. Raises OutOfOrderSequence. Kafka: ProducerAppendInfo.checkSequence."""
+    if not log.has_producer(header.producer_id):
+        raise OutOfOrderSequence(
+            f"{log.name}: producer {header.producer_id} is new and begins at sequence number {header.base_sequence}: "
+            "0 expected"
+        )
 
 
 def _asked(request: Any, *, with_ids: bool) -> tuple[Iterable[tuple[Any, dict[int, Any]]], bool]:

@@ -220,6 +220,10 @@ class Log:
         """{producer id: its state}"""
         return dict(sorted(producer_state(self._core.now).states.items()))
 
+    def has_producer(self, producer_id: int) -> bool:
+        """Is it one of `producers`? This makes no copy of them all."""
+        return whole("producer_id", producer_id) in producer_state(self._core.now).entries
+
     @property
     def size(self) -> int:
         """Bytes of all .log files."""

@@ -11,6 +11,7 @@ class UncheckedHeader(NamedTuple):
     is_transactional: bool
     producer_id: int
     producer_epoch: int
+    base_sequence: int
 
 def unchecked_header(buffer: Buffer) -> UncheckedHeader | None: ...
 

@@ -30,6 +30,7 @@ class UncheckedHeader(NamedTuple):
     is_transactional: bool
     producer_id: int
     producer_epoch: int
+    base_sequence: int
 
 
 def unchecked_header(buffer):
@@ -50,7 +51,7 @@ def unchecked_header(buffer):
     finally:
         PyBuffer_Release(&view)
     return UncheckedHeader(b.attributes & KL_ATTR_CODEC, (b.attributes & KL_ATTR_TRANSACTIONAL) != 0, b.producer_id,
-                           b.producer_epoch)
+                           b.producer_epoch, b.base_sequence)
 
 
 cdef int raise_frame(int status, const uint8_t *at, Py_ssize_t position) except -1:

@@ -123,6 +123,39 @@ def test_a_refused_batch_gets_its_error_code_and_is_not_appended(
     assert broker.logs.log("t").log_end_offset == 0
 
 
+@pytest.mark.parametrize(("version", "code"), [(13, ErrorCode.OUT_OF_ORDER_SEQUENCE_NUMBER), (11, ErrorCode.NONE)])
+def test_the_first_batch_of_a_producer_in_a_transaction(
+    client: WireClient, broker: Broker, version: int, code: ErrorCode
+) -> None:
+    """A first batch that begins at another sequence number has overtaken one that failed. Before transaction version 2 it
+    may be one whose producer was forgotten."""
+    made = client.call(ApiKey.INIT_PRODUCER_ID, 4, transactional_id="x", transaction_timeout_ms=60_000)
+
+    def batch(sequence: int) -> bytes:
+        return encode(
+            [(b"k", b"v", T)],
+            producer_id=made.producer_id,
+            producer_epoch=made.producer_epoch,
+            base_sequence=sequence,
+            is_transactional=True,
+        )
+
+    if version < 12:
+        topics = [messages.AddPartitionsToTxn.Request.Topic(name="t", partitions=[0])]
+        client.call(
+            ApiKey.ADD_PARTITIONS_TO_TXN,
+            3,
+            v3_and_below_transactional_id="x",
+            v3_and_below_producer_id=made.producer_id,
+            v3_and_below_producer_epoch=made.producer_epoch,
+            v3_and_below_topics=topics,
+        )
+    assert produce(client, broker, batch(1), version=version, transactional_id="x").error_code == code
+    if code is not ErrorCode.NONE:
+        for sequence in (0, 1):
+            assert produce(client, broker, batch(sequence), version=version, transactional_id="x").error_code == 0
+
+
 @pytest.mark.parametrize("version", [12, 13])
 def test_the_last_entry_for_a_partition_counts(client: WireClient, broker: Broker, version: int) -> None:
     Request = messages.Produce.Request
