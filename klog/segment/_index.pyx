@@ -363,11 +363,12 @@ cdef class IndexPair(Reusable):
             self.attach(0, 0)
 
     def grow(self, int64_t capacity):
-        """Grow both files to capacity bytes, rounded down to whole entries, and keep all: a segment becomes active."""
+        """Grow both files to capacity bytes, rounded down to whole entries, and keep all, with space for the closing
+        entry: a segment becomes active."""
         cdef kl_indexer_t before = self.x
         try:
             self.offsets.resize(max(capacity // KL_OFFSET_ENTRY, before.offset_count) * KL_OFFSET_ENTRY)
-            self.times.resize(max(capacity // KL_TIME_ENTRY, before.time_count) * KL_TIME_ENTRY)
+            self.times.resize(max(capacity // KL_TIME_ENTRY, before.time_count + 1) * KL_TIME_ENTRY)
         finally:
             self.keep(&before)
 

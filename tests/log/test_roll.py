@@ -526,3 +526,15 @@ def test_the_name_of_a_segment_that_a_load_makes_is_on_disk_before_its_first_ack
     with klog.Log.open(path, durability="sync", files=disk, log_start_offset=1) as log:
         log.append([(b"k", b"v")])
         assert log.segments[-1].path in disk.durable_names
+
+
+def test_a_smaller_segment_index_bytes_leaves_space_for_the_closing_entry(tmp_path: Path) -> None:
+    config = {"index.interval.bytes": 100, "segment.index.bytes": 4096}
+    with one_log(tmp_path, ManualClock(NOW), **config) as log:
+        for number in range(20):
+            log.append([(None, b"x", NOW + number)])
+        log.update_config(klog.LogConfig({**config, "segment.index.bytes": 24}))
+        for end in (16, 15):
+            log.truncate_to(end)
+            log.roll()
+            assert log.verify().problems == []
