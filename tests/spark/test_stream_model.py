@@ -16,6 +16,7 @@ from pyspark.sql.streaming.datasource import ReadMaxRows
 from pyspark.sql.types import StructType
 
 import klog
+from klog.spark.bounds import DataLoss
 from klog.spark.rows import full_schema
 from klog.spark.source import KlogSource
 
@@ -89,8 +90,8 @@ class Topics:
 class Stream:
     """A query, with Spark's checkpoint in `at` and `seen`: the end of the last batch, and the rows of all batches."""
 
-    def __init__(self, topics: Topics, home: Path) -> None:
-        self._topics, self._checkpoint = topics, str(home / "checkpoint")
+    def __init__(self, topics: Topics, home: Path, fail: bool = False) -> None:
+        self._topics, self._checkpoint, self._fail = topics, str(home / "checkpoint"), fail
         self.seen: Counter[int] = Counter()
         self.start()
         self.at = self._reader.initialOffset()
@@ -98,7 +99,7 @@ class Stream:
 
     def start(self) -> None:
         options = {"startingOffsets": "earliest", "checkpointLocation": self._checkpoint}
-        given = {"path": str(self._topics.path), "failOnDataLoss": "false", **options}
+        given = {"path": str(self._topics.path), "failOnDataLoss": str(self._fail).lower(), **options}
         self._reader: Any = KlogSource(given).streamReader(SCHEMA)
 
     def end(self, limit: int) -> Any:
@@ -112,6 +113,10 @@ class Stream:
     def done(self, end: Any, rows: Counter[int]) -> None:
         self.seen += rows
         self.at = end
+
+    def drain(self) -> None:
+        while (end := self.end(5)) != self.at:
+            self.done(end, self.rows(end))
 
 
 @given(STEPS)
@@ -141,9 +146,45 @@ def test_a_stream_that_goes_on_after_losses_reads_each_record_once(
                 stream.done(end, rows)
     if waiting is not None:
         stream.done(waiting, stream.rows(waiting))
-    while (end := stream.end(5)) != stream.at:
-        stream.done(end, stream.rows(end))
+    stream.drain()
     assert max(stream.seen.values(), default=1) == 1
     for topic in TOPICS:
         assert topics.values(topic) <= stream.seen.keys()
+    shutil.rmtree(home)
+
+
+@given(STEPS)
+def test_a_stream_that_stops_at_losses_loses_nothing_silently(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[tuple[str, str, int]]
+) -> None:
+    """It fails if records were deleted that it had still to read, and only if something was deleted or truncated, or is
+    away."""
+    home = tmp_path_factory.mktemp("model")
+    topics = Topics(home)
+    stream = Stream(topics, home, fail=True)
+    must_fail = may_fail = False
+    try:
+        for what, which, count in [*steps, ("drain", "", 0)]:
+            if what == "restart":
+                stream.start()
+            elif what == "drain":
+                stream.drain()
+            elif what == "batch":
+                end = stream.end(count)
+                stream.done(end, stream.rows(end))
+            else:
+                before = topics.values(which)
+                topics.change(what, which, count)
+                removed = before - topics.values(which)
+                known = which in stream.at
+                unread = removed - stream.seen.keys()
+                must_fail |= known and what in ("delete", "recreate", "drop") and bool(unread)
+                may_fail |= known and (bool(unread) or what in ("recreate", "drop", "away", "truncate"))
+    except DataLoss:
+        assert may_fail
+    else:
+        assert not must_fail
+        assert max(stream.seen.values(), default=1) == 1
+        for topic in TOPICS:
+            assert topics.values(topic) <= stream.seen.keys()
     shutil.rmtree(home)
