@@ -29,7 +29,7 @@ from klog.inspect.texts import parse_checkpoint, parse_partition_metadata
 from klog.log.staged.layout import holds_only_staging
 
 Entry = dict[str, Any]
-_LOOKS_MAX = 3
+_LOOKS_MAX = 10  # a busy cleaner removes files several times a second
 
 
 def ls(path: str | os.PathLike[str]) -> Entry:

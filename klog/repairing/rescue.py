@@ -219,10 +219,9 @@ class _Partition:
         for segment in self._segments():
             drop_early_epochs(segment, epoch)
             self._report_missing(segment)
-            if segment.batches:
-                self._copy(log, segment, begun)
+            if segment.batches and self._copy(log, segment, begun):
                 epoch, begun = segment.batches[-1].leader_epoch, True
-            elif not segment.damage:
+            elif not segment.batches and not segment.damage:
                 _begin_segment(log, segment.base, begun)
                 begun = True
             step(segment.size)
@@ -230,9 +229,15 @@ class _Partition:
         if start > log.log_start_offset:
             log.delete_records(start)
 
-    def _copy(self, log: Log, segment: Segment, begun: bool) -> None:
-        """Append the batches of a segment, one or more."""
-        with ReadOnlyFile(segment.path, scan=True) as file:
+    def _copy(self, log: Log, segment: Segment, begun: bool) -> bool:
+        """Append the batches of a segment, one or more. Returns False if its file is gone: a writer has removed it."""
+        try:
+            source = ReadOnlyFile(segment.path, scan=True)
+        except FileNotFoundError as error:
+            where = segment.path, 0, f"cannot be opened: {error.strerror}"
+            self._add_missing(segment.batches[0].base_offset, segment.batches[-1].next_offset - 1, *where)
+            return False
+        with source as file:
             end = 0  # position after the last batch that was kept
             for group in _groups(segment.batches):
                 first = group[0]
@@ -243,6 +248,7 @@ class _Partition:
                 begun = True
                 self._append(log, file, group, segment)
                 end = group[-1].position + group[-1].size
+        return True
 
     def _append(self, log: Log, file: ReadOnlyFile, group: list[Batch], segment: Segment) -> None:
         """Append adjacent batches; if the log refuses them, one by one."""

@@ -214,6 +214,25 @@ def test_a_segment_that_cannot_be_read_hides_no_others(data: Path, tmp_path: Pat
     ]
 
 
+def test_a_segment_that_a_writer_removes_meanwhile_ends_nothing(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, opened, looks = data / "t-0" / f"{0:020d}.log", os.open, []
+
+    def retention(name: str, *others: Any, **options: Any) -> int:
+        if name == str(path):
+            looks.append(name)
+            if len(looks) == 2:
+                path.unlink()
+        return opened(name, *others, **options)
+
+    monkeypatch.setattr(os, "open", retention)
+    found = rescue(data, tmp_path / "new")
+    (entry,) = found["partitions"]
+    assert [(each["first_offset"], each["last_offset"]) for each in entry["missing"]] == [(0, 29)]
+    assert (entry["error"], entry["records"], found["problems"]) == (None, 60, [])
+
+
 def test_a_sector_that_cannot_be_read_hides_no_other_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with klog.open(tmp_path / "data", create=True) as logs:
         logs.create_topic("t")
