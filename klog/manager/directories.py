@@ -171,8 +171,9 @@ class LogDirectory:
         if listed is not None and listed[0] == changed:
             found = listed[1]
         else:
+            now = time.time_ns()  # of before: a list may take long, and what changes meanwhile must get another time
             found, lasts = self._list()
-            self._listed = (changed, found) if lasts and time.time_ns() - changed > SETTLED_NS else None
+            self._listed = (changed, found) if lasts and now - changed > SETTLED_NS else None
         if self.read_only and (hidden := self._pending.hidden_topics()):
             return found._replace(live={key: name for key, name in found.live.items() if key[0] not in hidden})
         return found

@@ -30,9 +30,10 @@ class PendingCommits:
         changed = os.stat(self._log_dir).st_mtime_ns
         listed = self._listed
         if listed is None or listed[0] != changed:
+            now = time.time_ns()  # of before: reading may take long, and what changes meanwhile must get another time
             found = read_all(self._log_dir, os.listdir(self._log_dir))
             # A manifest is replaced when it is applied, which changes the directory, too.
-            self._listed = (changed, found) if time.time_ns() - changed > SETTLED_NS else None
+            self._listed = (changed, found) if now - changed > SETTLED_NS else None
             return found
         return listed[1]
 
