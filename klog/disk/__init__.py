@@ -7,6 +7,7 @@ The only package that makes system calls on files. Its API:
   direct I/O         DirectFile, DirectWriter, DirectReader; WriteBehind bounds the page cache that a growing file uses
   private files      Files.replace(private=True), read_private: mode 0600, for keys
   names              exists, is_directory: unlike os.path's, they raise if the disk cannot be read; remove_tree;
+                     settled_change: how long a listing of a directory lasts;
                      make_directories, sync_name: names of directories that survive a power cut
   locks              DirectoryLock, directory_lock and Leases between processes, Claim between the writers of one
                      process
@@ -41,7 +42,7 @@ if TYPE_CHECKING:
     from klog.disk.lock import DirectoryLock, check_directory_lock, directory_lock, holder_of
     from klog.disk.new_directories import make_directories, sync_name
     from klog.disk.new_file import FileSink, NewFile
-    from klog.disk.presence import check_directory, exists, is_directory
+    from klog.disk.presence import check_directory, exists, is_directory, settled_change
     from klog.disk.private import read_private
     from klog.disk.removal import remove_tree
     from klog.disk.send import YIELD_BYTES, HasFileno, cork, send_bytes, send_yielding
@@ -101,6 +102,7 @@ __all__ = [
     "send_bytes",
     "send_slice",
     "send_yielding",
+    "settled_change",
     "sync_name",
     "view_of",
 ]
@@ -139,6 +141,7 @@ _PLACES = {
     "cork": "send",
     "directory_lock": "lock",
     "exists": "presence",
+    "settled_change": "presence",
     "failed_sync_in": "faults",
     "holder_of": "lock",
     "identity_of": "_directory",

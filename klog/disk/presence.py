@@ -9,10 +9,24 @@ from __future__ import annotations
 import errno
 import os
 import stat
+import time
 
 from klog.disk.faults import naming_the_next_step
 
 _EXPECTED = "name a log.dir, which has a directory <topic>-<number> for each partition"
+
+
+_SETTLED_NS = 50_000_000
+_SECOND_NS = 1_000_000_000
+
+
+def settled_change(path: str) -> int | None:
+    """When an entry of a directory came, went or was renamed last, in ns: what is listed from now on lasts as long as
+    this is the same. None if another change may get the same time: kernels stamp files in steps of milliseconds, some
+    file systems in whole seconds. The time of modification would not do: restored backups set it."""
+    now = time.time_ns()
+    changed = os.stat(path).st_ctime_ns
+    return changed if now - changed > _SETTLED_NS and changed % _SECOND_NS else None
 
 
 def exists(path: str, *, follow_symlinks: bool = True) -> bool:

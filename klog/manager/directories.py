@@ -14,7 +14,6 @@ import contextlib
 import errno
 import json
 import os
-import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
@@ -28,6 +27,7 @@ from klog.disk import (
     is_directory,
     is_final,
     naming_the_next_step,
+    settled_change,
     sync_name,
 )
 from klog.errors import CorruptCheckpoint, NotALogDirectory, ReentrantCall
@@ -41,7 +41,7 @@ from klog.log.directory.partition_names import (
     parse_suffixed_name,
 )
 from klog.log.staged import layout
-from klog.log.staged.pending import SETTLED_NS, PendingCommits
+from klog.log.staged.pending import PendingCommits
 from klog.logger import logger_of
 from klog.segment import names
 from klog.values import NamedTuple
@@ -166,14 +166,12 @@ class LogDirectory:
 
         The directory is listed again when it has changed: each append to a topic asks for its partitions.
         """
-        changed = os.stat(self.path).st_ctime_ns  # the time of modification can be set, by a restored backup for one
-        listed = self._listed
+        changed, listed = settled_change(self.path), self._listed
         if listed is not None and listed[0] == changed:
             found = listed[1]
         else:
-            now = time.time_ns()  # of before: a list may take long, and what changes meanwhile must get another time
             found, lasts = self._list()
-            self._listed = (changed, found) if lasts and now - changed > SETTLED_NS else None
+            self._listed = (changed, found) if lasts and changed is not None else None
         if self.read_only and (hidden := self._pending.hidden_topics()):
             return found._replace(live={key: name for key, name in found.live.items() if key[0] not in hidden})
         return found

@@ -1,7 +1,7 @@
 """What is appended to and read from the topics of a manager: counters, their rates, and histograms of durations.
 
-The logs count. A log that is closed and loaded again counts from 0, and a deleted one is gone, so what it had counted
-moves to its topic here, and to the sum over all topics: sums never decrease. Kafka: BrokerTopicStats.
+The logs count. A log that is closed and loaded again counts from 0, so what it had counted moves to its topic here, and
+to the sum over all topics, which keeps that of a deleted one, too: sums never decrease. Kafka: BrokerTopicStats.
 """
 
 from __future__ import annotations

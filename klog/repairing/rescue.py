@@ -14,6 +14,7 @@ snapshots of the metadata log are copied if they can be read. Messages of magic 
 from __future__ import annotations
 
 import bisect
+import contextlib
 import os
 from collections.abc import Callable, Iterator
 from itertools import zip_longest
@@ -22,7 +23,7 @@ from typing import Any
 
 from klog import arguments
 from klog.clock import Clock, SystemClock
-from klog.disk import Files, RealFiles, check_directory, exists, make_directories
+from klog.disk import Files, RealFiles, check_directory, exists, is_directory, make_directories
 from klog.errors import CorruptData, KlogError, NewerFormat, TopicExists
 from klog.inspect.batches import check_batches
 from klog.inspect.files import BROKER_FILES, ReadOnlyFile, classify, is_partition_directory, read_small
@@ -33,7 +34,7 @@ from klog.log import Log
 from klog.log.directory import checkpoint
 from klog.log.options import check_tools
 from klog.progress import Event, Progress
-from klog.repairing.sound_batches import Batch, Damage, Segment, drop_early_epochs, drop_late_epochs, read_segment
+from klog.repairing.sound_batches import Batch, Damage, Segment, read_segment, restore_epochs
 
 Entry = dict[str, Any]
 APPEND_BYTES = 1 << 20
@@ -90,7 +91,10 @@ def rescue(
 
 def _stepper(progress: Progress | None, located: list[Located]) -> Callable[[int], None]:
     paths = [segment_path(each.path, base) for each in located for base in bases(each.path)]
-    total = sum(os.lstat(path).st_size for path in paths) if progress is not None else 0
+    total = 0
+    for path in paths if progress is not None else ():
+        with contextlib.suppress(FileNotFoundError):  # a writer has removed it
+            total += os.lstat(path).st_size
     done = 0
 
     def step(count: int) -> None:
@@ -189,6 +193,10 @@ class _Partition:
             self._copy_metadata_snapshots()
         except KlogError as error:
             self._entry["error"] = str(error)
+        except FileNotFoundError:
+            if is_directory(self._located.path):
+                raise
+            self._entry["error"] = f"{self._located.path} is gone: its topic was deleted, or the partition moved"
         return self._entry
 
     def _topic_id(self) -> str | None:
@@ -201,23 +209,22 @@ class _Partition:
             self._add_missing(None, None, path, 0, str(error))
             return None
 
-    def _segments(self) -> Iterator[Segment]:
-        """Yield each segment after reading the next one, which can show a wrong epoch at its end."""
+    def _segments(self) -> Iterator[tuple[Segment, Segment | None]]:
+        """Yield each segment with the next one."""
         found = bases(self._located.path)
         waiting: Segment | None = None
         for base, next_base in zip_longest(found, found[1:]):
             segment = read_segment(segment_path(self._located.path, base), base, next_base)
             if waiting is not None:
-                drop_late_epochs(waiting, segment)
-                yield waiting
+                yield waiting, segment
             waiting = segment
         if waiting is not None:
-            yield waiting
+            yield waiting, None
 
     def _write(self, log: Log, step: Callable[[int], None]) -> None:
         epoch, begun = -1, False
-        for segment in self._segments():
-            drop_early_epochs(segment, epoch)
+        for segment, after in self._segments():
+            restore_epochs(segment, epoch, after)
             self._report_missing(segment)
             if segment.batches and self._copy(log, segment, begun):
                 epoch, begun = segment.batches[-1].leader_epoch, True

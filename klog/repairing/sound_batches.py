@@ -146,18 +146,16 @@ def read_segment(path: str, base: int, next_base: int | None) -> Segment:
     return found
 
 
-def drop_late_epochs(segment: Segment, after: Segment) -> None:
-    """Restore or drop epochs above that of the next segment's first batch: such an epoch is wrong."""
-    if after.batches:
-        latest = after.batches[0].leader_epoch
-        kept = [batch.leader_epoch <= latest for batch in segment.batches]
-        _keep_epochs(segment, kept, -1, latest, "a leader epoch above later ones")
-
-
-def drop_early_epochs(segment: Segment, epoch: int) -> None:
-    """Restore or drop epochs below that of the records before the segment."""
-    kept = [batch.leader_epoch >= epoch for batch in segment.batches]
-    _keep_epochs(segment, kept, epoch, None, "a leader epoch below earlier ones")
+def restore_epochs(segment: Segment, epoch: int, after: Segment | None) -> None:
+    """Restore or drop epochs that contradict the others. epoch: of the records before the segment; after: the next one,
+    which can show a wrong epoch at the end, or begin with one."""
+    both = [*segment.batches, *(after.batches if after is not None else ())]
+    possible = [at for at, batch in enumerate(both) if batch.leader_epoch >= epoch]
+    rising = _rising([both[at].leader_epoch for at in possible])
+    kept = {at for at, keep in zip(possible, rising, strict=True) if keep}
+    count = len(segment.batches)
+    latest = next((both[at].leader_epoch for at in range(count, len(both)) if at in kept), None)
+    _keep_epochs(segment, [at in kept for at in range(count)], epoch, latest)
 
 
 def _restore_offsets(segment: Segment) -> None:
@@ -222,11 +220,9 @@ def _drop_contradictions(segment: Segment) -> None:
     _keep(segment, inside, f"a batch outside the offsets of its segment, which begin at {low}")
     _keep(segment, _rising([each.base_offset for each in segment.batches], strict=True), "a base offset out of order")
     _keep(segment, _apart(segment.batches), "a batch whose offsets overlap the next one's")
-    rising = _rising([each.leader_epoch for each in segment.batches])
-    _keep_epochs(segment, rising, -1, None, "a leader epoch out of order")
 
 
-def _keep_epochs(segment: Segment, kept: list[bool], low: int, high: int | None, reason: str) -> None:
+def _keep_epochs(segment: Segment, kept: list[bool], low: int, high: int | None) -> None:
     """Keep these batches, and those whose epoch can be restored. low, high: of the epochs around the segment; None: not
     known."""
     for number, batch in enumerate(segment.batches):
@@ -240,7 +236,7 @@ def _keep_epochs(segment: Segment, kept: list[bool], low: int, high: int | None,
             segment.restored.append(Restored(batch.position, LEADER_EPOCH_AT, found[0].to_bytes(4, signed=True), wrong))
             segment.batches[number], kept[number] = replace(batch, leader_epoch=found[0]), True
             low = found[0]
-    _keep(segment, kept, reason)
+    _keep(segment, kept, "a leader epoch out of order")
 
 
 def _keep(segment: Segment, kept: Sequence[bool], reason: str) -> None:

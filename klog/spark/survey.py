@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, TypeVar
 import klog
 from klog import record
 from klog.clock import SystemClock
-from klog.disk import exists, is_directory
+from klog.disk import exists, is_directory, settled_change
 from klog.errors import (
     CorruptBatch,
     CorruptData,
@@ -38,7 +38,7 @@ from klog.errors import (
 )
 from klog.log.directory.checkpoint import Partition
 from klog.log.options import ReaderBounds
-from klog.log.staged.pending import SETTLED_NS, PendingCommits
+from klog.log.staged.pending import PendingCommits
 from klog.logger import logger_of
 from klog.spark.bounds import Bounds, FirstAtOrAfter, Span, TopicPartition, resolve
 from klog.spark.opening import Logs
@@ -222,12 +222,12 @@ def see(
     """
     parents = {pair: os.path.dirname(logs[pair].path) for pair in chosen}
     pending = {parent: PendingCommits(parent) for parent in parents.values()}
-    stamps, found = _stamps(pending), _ends(logs, chosen, options)
+    stamps, found = list(map(settled_change, pending)), _ends(logs, chosen, options)
     for _ in range(_LOOKS_MAX):
         bounds: dict[Partition, ReaderBounds] = {}
         for parent, commits in pending.items():
             bounds.update(commits.bounds_of({pair for pair in chosen if parents[pair] == parent}))
-        before, stamps = stamps, _stamps(pending)
+        before, stamps = stamps, list(map(settled_change, pending))
         again = found if None not in before and before == stamps else _ends(logs, chosen, options)
         if again == found:
             return {pair: seen.held_back(bounds.get(pair)) for pair, seen in found.items()}
@@ -256,13 +256,6 @@ def present_of(
         pair: Present(os.fspath(logs[pair].path), *seen[pair], ids.get(pair.topic), tuple(logs[pair].leader_epochs))
         for pair in chosen
     }
-
-
-def _stamps(log_dirs: Iterable[str]) -> list[int | None]:
-    """When each log.dir was changed last; None for a change that another one may follow with the same stamp."""
-    now = time.time_ns()
-    stamps = [os.stat(path).st_mtime_ns for path in log_dirs]
-    return [stamp if now - stamp > SETTLED_NS else None for stamp in stamps]
 
 
 def _ends(

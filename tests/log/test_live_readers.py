@@ -23,7 +23,7 @@ from klog.errors import LogClosed, OffsetOutOfRange, StorageOffline
 from klog.log.read import isolation
 from klog.log.read.refresh import Follower
 from klog.record import encode
-from tests.support.batches import marker, transactional
+from tests.support.batches import marker, old, transactional
 from tests.support.damage import flip
 from tests.support.faulty_io import FaultyIo
 from tests.support.frames import frames_of
@@ -456,6 +456,19 @@ def test_a_snapshot_outlives_the_compaction_of_its_last_segment(tmp_path: Path, 
                 log.compact(roll=True)
                 log.append([(b"5", b"later")])
                 assert (values(snapshot), snapshot.log_end_offset) == (left, 8)
+
+
+@pytest.mark.parametrize(("magic", "codec"), [(0, None), (1, None), (1, "gzip")])
+def test_a_snapshot_outlives_a_compaction_that_rewrites_old_messages(
+    tmp_path: Path, magic: int, codec: str | None
+) -> None:
+    with Log.open(tmp_path / "t-0", config={"cleanup.policy": "compact", "file.delete.delay.ms": 0}) as log:
+        log.append_batches(old(magic, 0, 2, codec), origin="replication")
+        log.roll()
+        with log.snapshot() as snapshot:
+            log.append([(b"other", b"later")])
+            log.compact(roll=True)
+            assert (values(snapshot), snapshot.log_end_offset) == ([b"old"], 3)
 
 
 def test_a_truncation_above_its_end_leaves_a_snapshot(log: Log, reader: Log) -> None:

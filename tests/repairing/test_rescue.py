@@ -14,7 +14,8 @@ import pytest
 
 import klog
 from klog.inspect import diff, verify
-from klog.record import decode
+from klog.progress import Event
+from klog.record import decode, encode
 from klog.repairing import rescue
 from klog.security import Users
 from tests.cli.test_verbs import ok, run
@@ -188,6 +189,28 @@ def test_a_wrong_offset_or_epoch_that_the_others_show_is_restored(data: Path, tm
     assert (entry["records"], found["problems"]) == (90, []) and contents(tmp_path / "new") == original
 
 
+@pytest.mark.parametrize("wrong", [1, 4, 7])
+def test_a_wrong_epoch_where_a_segment_begins_changes_no_intact_batch(tmp_path: Path, wrong: int) -> None:
+    """The segment before has epochs above a wrong low one."""
+    data = tmp_path / "data"
+    data.mkdir()
+    with klog.Log.open(data / "t-0") as log:
+        for _ in range(3):
+            for _ in range(3):
+                log.append_batches(encode([(b"k", b"v")] * 10), leader_epoch=5)
+            log.roll()
+    original = contents(data)
+    path = data / "t-0" / f"{30:020d}.log"
+    content = bytearray(path.read_bytes())
+    content[12:16] = wrong.to_bytes(4)
+    path.write_bytes(content)
+    found = rescue(data, tmp_path / "new")
+    (entry,) = found["partitions"]
+    missing = [(each["first_offset"], each["last_offset"], each["reason"]) for each in entry["missing"]]
+    assert missing == [(None, None, f"a wrong leader epoch {wrong}, now 5")]
+    assert (entry["records"], found["problems"]) == (90, []) and contents(tmp_path / "new") == original
+
+
 def test_a_batch_with_a_wrong_offset_or_epoch_hides_no_others(data: Path, tmp_path: Path) -> None:
     """No checksum covers them: a large offset or epoch must not make the batches after it look wrong."""
     change_bits(data, 3, [(0, 1, 3), (0, 2, 3), (2, 1, 12), (2, 2, 12)])
@@ -231,6 +254,19 @@ def test_a_segment_that_a_writer_removes_meanwhile_ends_nothing(
     (entry,) = found["partitions"]
     assert [(each["first_offset"], each["last_offset"]) for each in entry["missing"]] == [(0, 29)]
     assert (entry["error"], entry["records"], found["problems"]) == (None, 60, [])
+
+
+def test_a_topic_that_a_writer_deletes_meanwhile_ends_nothing(data: Path, tmp_path: Path) -> None:
+    shutil.copytree(data / "t-0", data / "a-0")
+    shutil.copytree(data / "t-0", data / "b-0")
+
+    def delete(event: Event) -> None:
+        shutil.rmtree(data / "b-0", ignore_errors=True)  # a-0 is being copied
+
+    found = rescue(data, tmp_path / "new", progress=delete)
+    first, second, third = found["partitions"]
+    assert (first["records"], third["records"], found["problems"]) == (90, 90, [])
+    assert second["error"] == f"{data / 'b-0'} is gone: its topic was deleted, or the partition moved"
 
 
 def test_a_sector_that_cannot_be_read_hides_no_other_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

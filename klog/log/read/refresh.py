@@ -236,6 +236,11 @@ class Follower:
             found = find_offset(file, 0, file.length(), last.base_offset)
         if found is None or found.base_offset > last.last_offset:
             return True
+        if last.magic < 2:  # a cleaner makes it one of magic 2
+            return found.magic == 2 and (found.last_offset, found.max_timestamp) == (
+                last.last_offset,
+                last.max_timestamp,
+            )
         return _identity(found) == _identity(last) and (
             found.crc == last.crc
             or found.count < last.count

@@ -1,21 +1,18 @@
 """What commits in progress hide from readers of a log.dir: the records that they append, the topics that they create.
 
-The directory is listed again when it has changed. Kernels may stamp two changes with the same time, so a listing counts
-for later looks only if the last change before it was SETTLED_NS ago.
+The directory is listed again when it has changed.
 """
 
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Set
 
+from klog.disk import settled_change
 from klog.log.directory.checkpoint import Partition
 from klog.log.options import ReaderBounds
 from klog.log.staged import layout
 from klog.log.staged.manifest import Manifest, read_all
-
-SETTLED_NS = 50_000_000
 
 
 class PendingCommits:
@@ -27,15 +24,13 @@ class PendingCommits:
 
     def manifests(self) -> list[Manifest]:
         """Those that are there now. Raises CorruptCheckpoint, NewerFormat, OSError."""
-        changed = os.stat(self._log_dir).st_mtime_ns
-        listed = self._listed
-        if listed is None or listed[0] != changed:
-            now = time.time_ns()  # of before: reading may take long, and what changes meanwhile must get another time
-            found = read_all(self._log_dir, os.listdir(self._log_dir))
-            # A manifest is replaced when it is applied, which changes the directory, too.
-            self._listed = (changed, found) if now - changed > SETTLED_NS else None
-            return found
-        return listed[1]
+        changed, listed = settled_change(self._log_dir), self._listed
+        if listed is not None and listed[0] == changed:
+            return listed[1]
+        found = read_all(self._log_dir, os.listdir(self._log_dir))
+        # A manifest is replaced when it is applied, which changes the directory, too.
+        self._listed = None if changed is None else (changed, found)
+        return found
 
     def bounds(self, key: Partition) -> ReaderBounds | None:
         """The bounds of a partition that is in a manifest; None: in none."""
