@@ -16,6 +16,7 @@ import threading
 import uuid
 from typing import TYPE_CHECKING, Any, Final
 
+from klog.broker.settings import BrokerSettings
 from klog.coordinator.coordinator_log import INTERNAL_TOPICS
 from klog.errors import TopicExists, UnknownTopicOrPartition
 from klog.log.directory.partition_names import METADATA_TOPIC
@@ -73,10 +74,11 @@ class TopicCatalogView:
         """config: the broker's properties; those of internal topics are used."""
         self._logs = logs
         self._scheduler = scheduler
+        settings = BrokerSettings.of(config or {}).by_name()
         self._internal = {
-            CONSUMER_OFFSETS: _internal_settings(config or {}, "offsets.topic."),
-            TRANSACTION_STATE: _internal_settings(config or {}, "transaction.state.log."),
-            SHARE_GROUP_STATE: _internal_settings(config or {}, "share.coordinator.state.topic.", compacted=False),
+            CONSUMER_OFFSETS: _internal_settings(settings, "offsets.topic."),
+            TRANSACTION_STATE: _internal_settings(settings, "transaction.state.log."),
+            SHARE_GROUP_STATE: _internal_settings(settings, "share.coordinator.state.topic.", compacted=False),
         }
         self._lock = threading.Lock()  # guards the replacement of the three below
         self._picture = self._reported = self._take_picture({})
@@ -270,17 +272,16 @@ def _difference(before: Mapping[str, TopicInfo], after: Mapping[str, TopicInfo])
     return TopicChange(tuple(created), tuple(deleted), tuple(extended), tuple(altered))
 
 
-def _internal_settings(config: Mapping[str, Any], prefix: str, *, compacted: bool = True) -> tuple[int, dict[str, Any]]:
-    """The partitions and configuration of an internal topic, from the broker's properties. compacted: else its
-    coordinator deletes what is old."""
-    partitions = int(config.get(f"{prefix}num.partitions", 1))  # Kafka's default is 50, for many brokers
-    segment_bytes = int(config.get(f"{prefix}segment.bytes", 104_857_600))
-    return partitions, {
+def _internal_settings(
+    settings: Mapping[str, Any], prefix: str, *, compacted: bool = True
+) -> tuple[int, dict[str, Any]]:
+    """The partitions and configuration of an internal topic. compacted: else its coordinator deletes what is old."""
+    return settings[f"{prefix}num.partitions"], {
         **(
             {"cleanup.policy": "compact"}
             if compacted
             else {"cleanup.policy": "delete", "retention.ms": -1, "retention.bytes": -1}
         ),
         "compression.type": "producer",
-        "segment.bytes": segment_bytes,
+        "segment.bytes": settings[f"{prefix}segment.bytes"],
     }

@@ -60,8 +60,10 @@ def serve(
 
 def _log_dirs(values: dict[str, Any]) -> str | list[str] | None:
     """The log.dirs of a broker's properties, of several a list. None without any."""
-    named = values.get("log.dirs") or values.get("log.dir") or ""
-    found = [each for each in map(str.strip, named.split(",")) if each]
+    from klog.config import BROKER_KEYS
+    from klog.config.values import parse_value
+
+    found = list(parse_value(BROKER_KEYS["log.dirs"], values.get("log.dirs") or values.get("log.dir") or ""))
     return found[0] if len(found) == 1 else found or None
 
 

@@ -141,7 +141,6 @@ _PLACES = {
     "cork": "send",
     "directory_lock": "lock",
     "exists": "presence",
-    "settled_change": "presence",
     "failed_sync_in": "faults",
     "holder_of": "lock",
     "identity_of": "_directory",
@@ -160,6 +159,7 @@ _PLACES = {
     "send_bytes": "send",
     "send_slice": "_send",
     "send_yielding": "send",
+    "settled_change": "presence",
     "sync_name": "new_directories",
     "view_of": "_views",
 }

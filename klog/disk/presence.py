@@ -1,4 +1,4 @@
-"""Whether a file or a directory exists.
+"""Whether a file or a directory exists, and when a directory changed last.
 
 os.path.exists and os.path.isdir return False for every error, also when the disk cannot be read. A caller would then
 create or overwrite a file that exists, or forget it. The functions here raise OSError instead.
@@ -14,8 +14,6 @@ import time
 from klog.disk.faults import naming_the_next_step
 
 _EXPECTED = "name a log.dir, which has a directory <topic>-<number> for each partition"
-
-
 _SETTLED_NS = 50_000_000
 _SECOND_NS = 1_000_000_000
 

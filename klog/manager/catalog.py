@@ -48,9 +48,10 @@ class TopicCatalog:
         # Topics of the same configuration share a LogConfig: there may be thousands of partitions, at kilobytes each.
         self._configs: tuple[ManagerConfig, dict[str, LogConfig]] = broker.current, {}
         self._sticky: dict[str, int] = {}
-        self._hidden: dict[str, int] = {}  # {topic: its first partition that is being made}
-        self._hides = self._shows = 0
-        self._made: tuple[tuple[int, int], list[Entries], dict[str, list[int]]] | None = None  # of these hides, shows
+        # {topic: its first partition that is being made}. Each change makes a new dict.
+        self._hidden: dict[str, int] = {}
+        self._shows = 0
+        self._made: tuple[dict[str, int], list[Entries], dict[str, list[int]]] | None = None  # of these hidden, listed
         self.shown = Notifier()
         online = [directory.path for directory in directories.online()]
         self.file = (FollowedTopicFile if read_only else TopicFile)(online, files, directories.write_failed)
@@ -65,15 +66,14 @@ class TopicCatalog:
         online = self._directories.online()
         # All but the last twice: meanwhile a partition may move from one that comes later to one that was listed.
         entries = [directory.entries() for directory in (*online, *online[:-1])]
+        made, hidden = self._made, self._hidden
         if self._directories.offline:
-            return self._merged(entries)
-        key = self._hides, self._shows
-        made = self._made
-        if made is None or made[0] != key or list(map(id, made[1])) != list(map(id, entries)):
-            self._made = made = key, entries, self._merged(entries)
+            return self._merged(entries, hidden)
+        if made is None or made[0] is not hidden or list(map(id, made[1])) != list(map(id, entries)):
+            self._made = made = hidden, entries, self._merged(entries, hidden)
         return made[2]
 
-    def _merged(self, listed: list[Entries]) -> dict[str, list[int]]:
+    def _merged(self, listed: list[Entries], hidden: dict[str, int]) -> dict[str, list[int]]:
         found: set[Partition] = set()
         for entries in listed:
             found.update(entries.live)
@@ -81,7 +81,7 @@ class TopicCatalog:
             for name, entry in self.file.entries.items():
                 if entry.state in ("", "adding"):
                     found.update((name, partition) for partition in range(entry.partitions))
-        for name, first in list(self._hidden.items()):
+        for name, first in hidden.items():
             found = {key for key in found if key[0] != name or key[1] < first}
         topics: dict[str, list[int]] = {}
         for name, partition in sorted(found):
@@ -90,12 +90,11 @@ class TopicCatalog:
 
     def hide(self, topic: str, first: int) -> None:
         """Hide the partitions from `first` on while they are made: an append must not use some before all are there."""
-        self._hidden[topic] = first
-        self._hides += 1
+        self._hidden = {**self._hidden, topic: first}
 
     def show(self, topic: str) -> None:
         """Hide no partition of a topic any more."""
-        self._hidden.pop(topic, None)
+        self._hidden = {name: first for name, first in self._hidden.items() if name != topic}
         self._shows += 1
         self.shown.notify()
 

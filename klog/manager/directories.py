@@ -4,7 +4,8 @@
   D2  a checkpoint never claims more than is on disk; before a log is truncated, its checkpoints are lowered
   D3  a directory that failed is not written again: no checkpoint, no marker, until it is opened again
 
-Call under the manager's lock, except what logs call: flushed(), lower(), store_starts(), release(), failed().
+Call under the manager's lock, except entries(), and what logs call: flushed(), lower(), store_starts(), release(),
+failed().
 Kafka: LogManager's maps of one directory, CleanShutdownFileHandler, OffsetCheckpointFile, MetaPropertiesEnsemble.
 """
 

@@ -181,22 +181,21 @@ class TopicFile:
             raise failure
         self.entries, self.deleted = entries, deleted
         self.changes += 1
-        for name in self._members.keys() - entries.keys():
-            del self._members[name]
 
     def _text(self, entries: dict[str, TopicEntry], deleted: frozenset[uuid.UUID], generation: int) -> bytes:
-        topics = ",\n".join([self._member(name, entry) for name, entry in sorted(entries.items())])
+        self._members = {name: self._member(name, entry) for name, entry in sorted(entries.items())}
+        topics = ",\n".join([text for _, text in self._members.values()])
         members = [f'"version":{VERSION}', f'"generation":{generation}', f'"topics":{{\n{topics}}}']
         if deleted:
             members.append(f'"deleted":{versioned.compact(sorted(map(encode_uuid, deleted)))}')
         return versioned.sealed(members)
 
-    def _member(self, name: str, entry: TopicEntry) -> str:
+    def _member(self, name: str, entry: TopicEntry) -> tuple[TopicEntry, str]:
         """Return a topic as it is written. It is encoded once: a change of one topic writes all."""
         known = self._members.get(name)
-        if known is None or known[0] is not entry:
-            known = self._members[name] = entry, f"{versioned.compact(name)}:{versioned.compact(_plain(entry))}"
-        return known[1]
+        if known is not None and known[0] is entry:
+            return known
+        return entry, f"{versioned.compact(name)}:{versioned.compact(_plain(entry))}"
 
 
 class FollowedTopicFile(TopicFile):

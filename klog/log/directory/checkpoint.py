@@ -21,6 +21,7 @@ from collections.abc import Iterable, Mapping
 from klog.config.properties import parse_properties
 from klog.disk import Files, read_whole
 from klog.errors import CorruptCheckpoint, InconsistentTopicId
+from klog.log.directory.partition_names import TOPIC
 from klog.segment.names import METADATA
 
 RECOVERY_POINT = "recovery-point-offset-checkpoint"
@@ -36,7 +37,7 @@ Partition = tuple[str, int]
 _INT = re.compile(r"[+-]?\d{1,19}")
 _DIGITS_MAX = 19  # a number of fewer digits fits into 64 bits
 _TO_URLSAFE, _FROM_URLSAFE = bytes.maketrans(b"+/", b"-_"), bytes.maketrans(b"-_", b"+/")
-_PLAIN_OFFSETS = re.compile(rb"0\n(\d{1,10})\n((?:[a-zA-Z0-9._-]{1,249} \d{1,9} \d{1,18}\n)*+)")
+_PLAIN_OFFSETS = re.compile(rf"0\n([0-9]{{1,10}})\n((?:{TOPIC.pattern} [0-9]{{1,9}} [0-9]{{1,18}}\n)*+)".encode())
 _PLAIN_EPOCHS = re.compile(rb"0\n(\d{1,9})\n((?:\d{1,9} \d{1,18}\n)*)")
 
 

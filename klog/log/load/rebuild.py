@@ -57,8 +57,7 @@ class DerivedState:
         if self._lost:
             learn_epochs(self.epochs, before)
         passed = _last_but_one(segments)
-        high = self._inputs.high_watermark
-        usable = base if high is None else min(base, high)
+        usable = _usable_to(self._inputs, base)
         self.producers = producers_at(self._inputs, before, log_start, base, usable, self._snapshots, passed)
 
     def apply(self, segment: Segment, scan: Scan) -> None:
@@ -85,7 +84,7 @@ class DerivedState:
         self._remove_snapshots(segments, log_start, log_end, newest_is_read=reload)
         if producers is None or reload:
             passed = _last_but_one(segments)
-            usable = log_end if inputs.high_watermark is None else min(log_end, inputs.high_watermark)
+            usable = _usable_to(inputs, log_end)
             producers = producers_at(inputs, segments, log_start, log_end, usable, self._snapshots, passed)
         else:
             if log_end <= log_start:
@@ -150,6 +149,11 @@ class DerivedState:
 def _last_but_one(segments: Sequence[Segment]) -> int:
     """Base offset of the last segment but one; of the only one, if there is only one."""
     return segments[-2:][0].base_offset
+
+
+def _usable_to(inputs: Inputs, end: int) -> int:
+    """The snapshot_max of producers_at() for the state below offset `end`."""
+    return end if inputs.high_watermark is None else min(end, inputs.high_watermark)
 
 
 def producers_at(
