@@ -89,6 +89,7 @@ class LogDirectory:
         self._files = files
         self._mutex = OwnLock()  # guards the dictionaries and their files
         self._on_disk: dict[str, dict[Partition, int]] = {}  # checkpoints as this process has written them
+        self._seen: dict[str, tuple[int, int] | None] = {}  # checkpoints as a reader has read them
         self._deferring = 0  # number of deferring() blocks under way
         self._written_soon = False  # a write of the recovery points is scheduled
         self._marker_text = checkpoint.CLEAN_SHUTDOWN_TEXT
@@ -151,6 +152,24 @@ class LogDirectory:
         except CorruptCheckpoint as error:
             _log.warning("event=checkpoint_unreadable reason=%s", error)
             return {}
+
+    def follow(self) -> None:
+        """Read the log starts and high watermarks that have changed since, for a reader that loads a log. With those of
+        the opening it would lack records of a topic that was created again, or truncated, meanwhile."""
+        with self._mutex:
+            self.starts = self._followed(checkpoint.LOG_START, self.starts)
+            self.high_watermarks = self._followed(checkpoint.HIGH_WATERMARK, self.high_watermarks)
+
+    def _followed(self, name: str, before: dict[Partition, int]) -> dict[Partition, int]:
+        state = None
+        with contextlib.suppress(FileNotFoundError):
+            found = os.stat(os.path.join(self.path, name))
+            state = found.st_ino, found.st_mtime_ns
+        if self._seen.get(name, ()) == state:
+            return before
+        read = self._read(name)
+        self._seen[name] = state
+        return read
 
     @property
     def broker_epoch(self) -> int | None:

@@ -190,6 +190,8 @@ class LogRegistry:
         InconsistentTopicId."""
         entry, read_only = self._catalog.entry(key[0]), self._state.read_only
         topic_id = entry.topic_id if entry else None
+        if read_only:
+            directory.follow()
         return self._new_options(
             topic=key[0],
             partition=key[1],

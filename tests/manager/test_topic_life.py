@@ -500,6 +500,24 @@ def test_a_reader_follows_a_topic_that_is_created_again(tmp_path: Path) -> None:
             assert reader.topic_entries() == logs.topic_entries()
 
 
+def test_a_reader_loads_a_log_with_the_log_start_that_it_has_by_then(tmp_path: Path) -> None:
+    with opened(tmp_path) as logs:
+        for name in ("again", "cut"):
+            logs.create_topic(name)
+            logs.append(name, [(b"k", b"old")] * 50)
+            logs.log(name).delete_records(40)
+        with klog.open(tmp_path, read_only=True) as reader:
+            logs.delete_topic("again")
+            logs.create_topic("again")
+            logs.log("cut").truncate_fully_and_start_at(10)
+            for name in ("again", "cut"):
+                logs.append(name, [(b"k", b"new")] * 50)
+            assert [(reader.log(name).log_start_offset, reader.count(name)) for name in ("again", "cut")] == [
+                (0, 50),
+                (10, 50),
+            ]
+
+
 # ---- configuration of logs in use ------------------------------------------------------------------------------------
 
 
