@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 import klog
 from klog.disk import is_directory
-from klog.errors import CorruptLog, UnknownTopicOrPartition
+from klog.errors import CorruptLog, KlogError, UnknownTopicOrPartition
 from klog.logger import logger_of
 from klog.spark.bounds import TopicPartition
 
@@ -73,10 +73,11 @@ class Logs(Mapping[TopicPartition, "Log"]):
     def __init__(self, paths: Sequence[str], on_corrupt: OnCorrupt, stack: ExitStack) -> None:
         """paths: log.dirs and directories of partitions. Raises ValueError for a partition that is in two of them."""
         self._on_corrupt = on_corrupt
-        self._stack = stack
+        stack.callback(self._close_damaged)
         self._logs: dict[TopicPartition, Log] = {}
         self._found: dict[TopicPartition, tuple[str, klog.LogManager | None]] = {}  # None: the path is that of the log
         self._log_dirs: list[tuple[str, klog.LogManager]] = []
+        self._damaged: dict[TopicPartition, klog.LogManager] = {}  # O2: opened for one partition
         for path in paths:
             if is_partition_directory(path):
                 log = stack.enter_context(open_partition(path, on_corrupt))
@@ -87,6 +88,28 @@ class Logs(Mapping[TopicPartition, "Log"]):
             else:
                 self._log_dirs.append((path, stack.enter_context(klog.open(path, read_only=True))))
         self._list()
+
+    def follow(self) -> bool:
+        """List the log.dirs again. False: a path is gone, or its log has to be loaded again: open all anew.
+
+        Logs that are where they were stay open, except damaged ones and those that do not reach the end of their files:
+        only a load tells damage from an append under way.
+        """
+        singles = {pair: found for pair, found in self._found.items() if found[1] is None}
+        if not all(map(is_directory, [*(path for path, _ in self._log_dirs), *(path for path, _ in singles.values())])):
+            return False
+        before, self._found = self._found, singles
+        self._list()
+        for pair, log in list(self._logs.items()):
+            if self._found.get(pair) != before[pair] or pair in self._damaged or not _reaches_its_end(log):
+                log.close()
+                del self._logs[pair]
+        self._close_damaged()
+        return singles.keys() <= self._logs.keys()
+
+    def _close_damaged(self) -> None:
+        while self._damaged:
+            self._damaged.popitem()[1].close()
 
     def _list(self, only: TopicPartition | None = None) -> None:
         """List the log.dirs, all but the last twice: a partition may move meanwhile to one that was listed. only: look
@@ -118,7 +141,9 @@ class Logs(Mapping[TopicPartition, "Log"]):
         def opened(recovery: Policy) -> Log:
             if recovery == "strict":
                 return manager.log(*pair)
-            return self._stack.enter_context(klog.open(manager.paths, read_only=True, recovery=recovery)).log(*pair)
+            skipping = klog.open(manager.paths, read_only=True, recovery=recovery)
+            self._damaged[pair] = skipping
+            return skipping.log(*pair)
 
         return _despite_damage(opened, self._on_corrupt)
 
@@ -143,6 +168,15 @@ class Logs(Mapping[TopicPartition, "Log"]):
 
     def __len__(self) -> int:
         return len(self._found)
+
+
+def _reaches_its_end(log: Log) -> bool:
+    """Has a log, which follows its writer, all that its files have now?"""
+    try:
+        log.refresh()
+        return all(os.stat(last.path).st_size == last.size for last in log.segments[-1:])
+    except (FileNotFoundError, KlogError):
+        return False
 
 
 def _despite_damage(opened: Callable[[Policy], Log], on_corrupt: OnCorrupt) -> Log:

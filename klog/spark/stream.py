@@ -41,7 +41,7 @@ from klog.spark.options import Options, Subscription
 from klog.spark.read import DataLoss
 from klog.spark.resume import Loss, Present, resume
 from klog.spark.stream_memory import StreamMemory
-from klog.spark.survey import check_named, examined, lookup_of, plan_ranges, present_of, select, sizes_of
+from klog.spark.survey import Survey, check_named, lookup_of, plan_ranges, present_of, select, sizes_of
 from klog.spark.task import TaskReader
 from klog.values import dataclass, replace
 
@@ -80,6 +80,7 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         self._options = options
         self._schema = schema
         self._clock = clock or SystemClock()
+        self._survey = Survey(options)
         self._memory: StreamMemory | None = None
         self._group: GroupOffsets | None = None
         self._done: Offsets = {}  # S5
@@ -94,7 +95,7 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
     def initialOffset(self) -> dict[str, dict[str, int]]:  # noqa: N802  Spark's names, here and below
         self._open_group()
         if self._initial is None:
-            self._initial = examined(self._options, self._starting_offsets)
+            self._initial = self._survey.examined(self._starting_offsets)
             self._start_is_open = True
         return to_json(self._initial)
 
@@ -251,6 +252,7 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
         self._commit_group(from_json(end))
 
     def stop(self) -> None:
+        self._survey.close()
         self._commit_group(self._done)
 
     def _open_group(self) -> None:
@@ -303,7 +305,7 @@ class KlogStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):  # 
             chosen = select(_existing(self._options.subscription, logs), logs)
             return examine(logs, present_of(logs, chosen, self._options))
 
-        return examined(self._options, existing)
+        return self._survey.examined(existing)
 
     def _remembered(self) -> StreamMemory:
         # Made on first use: the planner has a reader of its own, which must not use the file.

@@ -32,6 +32,7 @@ from klog.spark.rows import full_schema
 from klog.spark.source import KlogSource
 from klog.spark.stream import KlogStreamReader
 from tests.support.examples import OF_FIXTURES
+from tests.support.frames import frames_of
 from tests.support.own_json import unchecked_in
 
 Offsets = dict[str, dict[str, int]]
@@ -1022,3 +1023,47 @@ def test_a_stream_beside_a_writer_reads_every_record_once(
         seen.update(batch)
     note()
     assert seen == Counter(dict.fromkeys(expected, 1))
+
+
+class TestOpenPartitions:
+    """They stay open between the triggers."""
+
+    def test_a_trigger_follows_instead_of_opening(self, tmp_path: Path) -> None:
+        costs = []
+        with klog.open(tmp_path, create=True) as logs:
+            logs.create_topic("t", partitions=20)
+            for partition in range(20):
+                logs.log("t", partition).append([(b"k", b"v")])
+            made = reader(tmp_path)
+            at = begin(made)
+            for _ in range(3):
+                logs.log("t", 0).append([(b"k", b"v")])
+                frames = frames_of(lambda: made.latestOffset(at, made.getDefaultReadLimit())).total()
+                costs.append(frames)
+            fresh = frames_of(lambda: reader(tmp_path).initialOffset()).total()
+        assert max(costs) < fresh / 2
+
+    @pytest.mark.parametrize("on_corrupt", ["fail", "skipBatch"])
+    def test_they_are_closed(self, tmp_path: Path, on_corrupt: str) -> None:
+        """Those of damaged logs with each trigger, the others at the end."""
+        with klog.open(tmp_path, create=True) as logs:
+            logs.create_topic("t", partitions=3)
+            for partition in range(3):
+                for _ in range(3):
+                    logs.log("t", partition).append([(b"k", b"v" * 50)])
+                    logs.log("t", partition).roll()
+            if on_corrupt == "skipBatch":
+                Path(logs.log("t", 0).segments[1].path).unlink()
+            before = len(os.listdir("/proc/self/fd"))
+            made = reader(tmp_path, oncorrupt=on_corrupt)
+            at = begin(made)
+            opened = set()
+            for _ in range(5):
+                for partition in range(3):
+                    logs.log("t", partition).append([(b"k", b"v")])
+                end = made.latestOffset(at, made.getDefaultReadLimit())
+                rows(made, at, end)
+                opened.add(len(os.listdir("/proc/self/fd")))
+            assert len(opened) == 1
+            made.stop()
+            assert len(os.listdir("/proc/self/fd")) == before
