@@ -103,7 +103,13 @@ class Fetch:
                 if not is_final(request.session_epoch):
                     session = self._sessions.create(uses_ids, asked)
         attempt = _Attempt(self, context, request, asked, session, incremental)
-        if not attempt.try_complete(expired=request.max_wait_ms <= 0 or not (incremental or asked)):
+        at_once = request.max_wait_ms <= 0 or not (incremental or asked)
+        # What has changed in a session is read first: only a fetch that finds nothing there checks all of it (S2).
+        if (incremental or not at_once) and attempt.try_complete(expired=False):
+            return None
+        if at_once:
+            attempt.try_complete(expired=True)
+        else:
             keys = {(each.topic, each.partition) for each in asked} if session is None else (session,)
             self._purgatory.watch(attempt, keys, request.max_wait_ms)
         return None

@@ -137,6 +137,17 @@ def test_frames_of_an_incremental_fetch_do_not_grow_with_its_session(
     assert min(completed) <= 72
 
 
+def test_a_fetch_that_does_not_wait_reads_what_has_changed_first(client: DirectClient) -> None:
+    client.broker.topics.create("many", SESSION_PARTITIONS)
+    first = client.call(ApiKey.FETCH, 17, fetch(client, "many", range(SESSION_PARTITIONS), session_epoch=0))
+    frames = []
+    for epoch in range(1, 5):
+        client.call(ApiKey.PRODUCE, 13, produce(client, "many"))
+        at_once = fetch(client, "many", range(1), epoch - 1, session_id=first.session_id, session_epoch=epoch)
+        frames.append(client.frames(ApiKey.FETCH, 17, at_once))
+    assert min(frames) <= 80
+
+
 def test_a_fetch_that_times_out_enters_few_frames_for_each_partition(client: DirectClient) -> None:
     client.broker.topics.create("many", SESSION_PARTITIONS)
     first = client.call(ApiKey.FETCH, 17, fetch(client, "many", range(SESSION_PARTITIONS), session_epoch=0))
