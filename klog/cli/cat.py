@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -158,7 +158,14 @@ def command(
         if isinstance(start, int) and all(start > log.log_end_offset for log in found):
             max(found, key=lambda log: log.log_end_offset).check_held(start)
         feeds = [_Feed(log, start, stop, isolation, control, len(numbers) > 1) for log in found]
-        records = _limited(_followed(feeds) if follow else _once(feeds), limit)
+
+        def added() -> list[_Feed]:
+            """Those of partitions that are new since the last call."""
+            new = [] if partition is not None else [n for n in logs.topics().get(topic, ()) if n not in numbers]
+            numbers.extend(new)
+            return [_Feed(logs.log(topic, number), "earliest", stop, isolation, control, True) for number in new]
+
+        records = _limited(_followed(feeds, added, logs.paths) if follow else _once(feeds), limit)
         if as_json and not follow:
             with json_list({"directory": directory, "topic": topic}, "records") as item:
                 _print(records, lambda record: item(_json(record, raw)))
@@ -239,23 +246,25 @@ def _once(feeds: list[_Feed]) -> Iterator[Record]:
         yield from feed.read()
 
 
-def _followed(feeds: list[_Feed]) -> Iterator[Record]:
+def _followed(feeds: list[_Feed], added: Callable[[], list[_Feed]], directories: Iterable[str]) -> Iterator[Record]:
     from klog.clock import SystemClock
     from klog.log import waiter_for
 
     for feed in feeds:
         feed.settle(SystemClock().wall_ms())
-    with waiter_for([feed.log for feed in feeds]) as waiter:
-        while True:
-            found = False
-            for feed in feeds:
-                feed.refresh()
-                for item in feed.read():
-                    found = True
-                    yield item
-            if not found:
-                sys.stdout.flush()
-                waiter.wait()
+    while True:
+        with waiter_for([feed.log for feed in feeds], directories) as waiter:
+            while not (new := added()):
+                found = False
+                for feed in feeds:
+                    feed.refresh()
+                    for item in feed.read():
+                        found = True
+                        yield item
+                if not found:
+                    sys.stdout.flush()
+                    waiter.wait()
+        feeds += new
 
 
 def _limited(records: Iterator[Record], limit: int | None) -> Iterator[Record]:

@@ -99,6 +99,9 @@ def test_following_prints_another_processs_appends_until_interrupted(
         logs.log("t").roll()
         logs.log("t").append([(b"k", b"after the roll")])
         assert json.loads(process.stdout.readline())["value"] == "after the roll"
+        logs.add_partitions("t", 2)
+        logs.log("t", 1).append([(b"k", b"of a new partition")])
+        assert json.loads(process.stdout.readline())["value"] == "of a new partition"
     process.send_signal(signal.SIGINT)
     output, errors = process.communicate(timeout=PATIENCE)
     assert (process.returncode, output) == (130, "")
