@@ -11,11 +11,12 @@ Kafka: CoordinatorLoaderImpl, OffsetMetadataManager.replay, replayEndTransaction
 from __future__ import annotations
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 from klog.errors import CorruptBatch, CorruptData
 from klog.inspect.batches import Found
-from klog.inspect.partition_files import Located, damage_of, items
+from klog.inspect.partition_files import Located, damage_of, items, settled
 from klog.internal_topics import Decoded, decode
 from klog.record import RecordBatch
 from klog.values import dataclass, field
@@ -46,11 +47,20 @@ def replay(found: Iterable[Located], topic: str) -> Replayed:
     state = Replayed()
     for located in found:
         if located.topic == topic:
-            _replay_partition(state, located)
+            _add(state, settled(located.path, partial(_replay_partition, located), Replayed()))
     return state
 
 
-def _replay_partition(state: Replayed, located: Located) -> None:
+def _add(state: Replayed, found: Replayed) -> None:
+    """Add a partition, which has all records of its keys. Markers of a transaction are in each of its partitions."""
+    state.latest.update(found.latest)
+    for producer_id, waiting in found.pending.items():
+        state.pending.setdefault(producer_id, {}).update(waiting)
+    state.problems += found.problems
+
+
+def _replay_partition(located: Located) -> Replayed:
+    state = Replayed()
     try:
         for path, item in items(located.path):
             error = damage_of(item)
@@ -60,6 +70,7 @@ def _replay_partition(state: Replayed, located: Located) -> None:
                 replay_batch(state, path, item.batch, located.topic)
     except CorruptData as error:
         state.problems.append(str(error))
+    return state
 
 
 def replay_batch(state: Replayed, path: str, batch: RecordBatch, topic: str) -> None:

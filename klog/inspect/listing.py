@@ -25,11 +25,11 @@ from klog.inspect.files import (
     partition_name,
     read_small,
 )
+from klog.inspect.partition_files import LOOKS_MAX
 from klog.inspect.texts import parse_checkpoint, parse_partition_metadata
 from klog.log.staged.layout import holds_only_staging
 
 Entry = dict[str, Any]
-_LOOKS_MAX = 10  # a busy cleaner removes files several times a second
 
 
 def ls(path: str | os.PathLike[str]) -> Entry:
@@ -109,7 +109,7 @@ class _Points:
             return {}
 
 
-def _partition(path: str, points: _Points, looks: int = _LOOKS_MAX) -> Entry:
+def _partition(path: str, points: _Points, looks: int = LOOKS_MAX) -> Entry:
     """Return the entry of a partition. It looks again if a file is gone: a writer removes some."""
     name = os.path.basename(os.path.abspath(path))
     key = partition_name(name) or (name, 0)

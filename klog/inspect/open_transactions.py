@@ -7,12 +7,13 @@ on.
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from klog.clock import Clock, SystemClock
 from klog.errors import CorruptData
 from klog.inspect.batches import Found
-from klog.inspect.coordinator_log import Replayed, replay
+from klog.inspect.coordinator_log import replay
 from klog.inspect.partition_files import (
     Located,
     Paths,
@@ -22,6 +23,7 @@ from klog.inspect.partition_files import (
     named,
     newest_snapshot,
     partitions,
+    settled,
 )
 from klog.inspect.replay import ProducerReplay
 from klog.internal_topics.transaction_state import STATES, TOPIC
@@ -46,12 +48,16 @@ def transactions(paths: Paths, *, clock: Clock | None = None) -> Entry:
     state = replay(found, TOPIC)
     listed = [_transaction(latest.record.key or {}, latest.record.value or {}) for latest in state.latest.values()]
     ids = {each["producer_id"]: each["transactional_id"] for each in listed}
-    still_open = [entry for located in found for entry in _open(located, ids, now, state)]
+    still_open, problems = [], list(state.problems)
+    for located in found:
+        entries, damage = settled(located.path, partial(_open, located, ids, now), ([], []))
+        still_open += entries
+        problems += damage
     return {
         "paths": where,
         "transactions": sorted(listed, key=lambda each: str(each["transactional_id"])),
         "open": still_open,
-        "problems": state.problems,
+        "problems": problems,
     }
 
 
@@ -75,21 +81,22 @@ def _transaction(key: Entry, value: Entry) -> Entry:
     }
 
 
-def _open(located: Located, ids: dict[int, str], now: int, state: Replayed) -> list[Entry]:
-    """Return the open transactions of one partition. Damage in it is added to the problems."""
+def _open(located: Located, ids: dict[int, str], now: int) -> tuple[list[Entry], list[str]]:
+    """Return the open transactions of one partition, and the damage in it."""
+    problems: list[str] = []
     offset, seed = newest_snapshot(located.path)
     producers, end = ProducerReplay(seed, 0), offset
     try:
         for _, item in items(located.path, offset):
             error = damage_of(item)
             if error is not None and located.topic != TOPIC:
-                state.problems.append(str(error))
+                problems.append(str(error))
             if isinstance(item, Found) and item.error is None:
                 end = max(end, item.batch.next_offset)
                 if item.batch.base_offset >= offset:
                     producers.batch(item.position, item.batch)
     except CorruptData as error:
-        state.problems.append(str(error))
+        problems.append(str(error))
     found = [entry for entry in producers.producers.values() if entry.current_txn_first_offset >= 0]
     stable = min((entry.current_txn_first_offset for entry in found), default=end)
     entries = []
@@ -111,4 +118,4 @@ def _open(located: Located, ids: dict[int, str], now: int, state: Replayed) -> l
                 "held_back": end - entry.current_txn_first_offset,
             }
         )
-    return entries
+    return entries, problems

@@ -7,9 +7,10 @@ items(path)             every item of its segments in order (batches.py), past d
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import suppress
 from itertools import groupby
+from typing import TypeVar
 
 from klog import arguments
 from klog.disk import check_directory, is_directory
@@ -30,6 +31,8 @@ from klog.log.staged.layout import holds_only_staging
 from klog.values import NamedTuple
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
+T = TypeVar("T")
+LOOKS_MAX = 10  # a busy cleaner removes files several times a second
 SUFFIXES = {"log": ".log", "index": ".index", "snapshot": ".snapshot"}
 
 
@@ -111,6 +114,20 @@ def items(path: str, offset: int = 0) -> Iterator[tuple[str, Item]]:
         with ReadOnlyFile(segment_path(path, base), scan=True) as file:
             for item in scan(file):
                 yield file.path, item
+
+
+def settled(path: str, look: Callable[[], T], gone: T) -> T:
+    """Return what look() finds in the directory of a partition. It looks again if a writer has removed a file meanwhile;
+    gone: the result where the whole directory is removed. Raises FileNotFoundError if files go all the time."""
+    for left in reversed(range(LOOKS_MAX)):
+        try:
+            return look()
+        except FileNotFoundError:
+            if not is_directory(path):
+                return gone
+            if not left:
+                raise
+    raise AssertionError("unreachable")
 
 
 def batch_with(path: str, offset: int) -> Found | None:

@@ -13,7 +13,7 @@ import pytest
 import klog
 from klog.clock import ManualClock
 from klog.disk import RealFiles
-from klog.inspect import groups, transactions
+from klog.inspect import groups, partition_files, transactions
 from klog.log.directory.checkpoint import encode_uuid
 from klog.manager.move_note import MoveNote, write
 from tests.cli.test_verbs import ok, run
@@ -201,3 +201,38 @@ def test_open_transactions_without_a_snapshot(tmp_path: Path) -> None:
     found = transactions(tmp_path)
     assert found["transactions"] == []
     assert [(each["producer_id"], each["first_offset"], each["held_back"]) for each in found["open"]] == [(2, 1, 2)]
+
+
+def test_a_cleaner_that_removes_segments_meanwhile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between the listing of the segments and the look at them, the oldest ones are merged, or the topic is deleted."""
+    config = {"cleanup.policy": "compact", "min.cleanable.dirty.ratio": "0"}
+    with klog.open(tmp_path, create=True) as logs:
+        for name in (OFFSETS, "gone"):
+            logs.create_topic(name, config=config)
+            for number in range(4):
+                logs.append(name, [commit("a", 0, number), commit("a", number, 7)])
+                logs.log(name).roll()
+        steps: list[Any] = [lambda: logs.log(OFFSETS).compact(), lambda: logs.delete_topic("gone")]
+
+        def listed(path: str) -> list[int]:
+            found = bases(path)
+            if steps and Path(path).name.startswith(OFFSETS if len(steps) == 2 else "gone"):
+                steps.pop(0)()
+            return found
+
+        bases = partition_files.bases
+        monkeypatch.setattr(partition_files, "bases", listed)
+        expected = {("a", 0): (3, None), ("a", 1): (7, None), ("a", 2): (7, None), ("a", 3): (7, None)}
+        assert offsets(groups_at(tmp_path)) == expected
+        assert transactions(tmp_path)["problems"] == []
+        assert steps == []
+
+
+def test_each_partition_of_a_transaction_waits_for_its_own_marker(tmp_path: Path) -> None:
+    with klog.open(tmp_path, create=True) as logs:
+        logs.create_topic(OFFSETS, partitions=2)
+        for partition, group in enumerate("ab"):
+            in_transaction(logs.log(OFFSETS, partition), 1, 0, [commit(group, 0, 5)])
+        end(logs.log(OFFSETS, 1), 1, "commit")
+    found = groups_at(tmp_path)
+    assert (offsets(found), offsets(found, "pending")) == ({("b", 0): (5, None)}, {("a", 0): (5, None)})
