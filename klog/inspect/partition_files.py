@@ -117,7 +117,7 @@ def items(path: str, offset: int = 0) -> Iterator[tuple[str, Item]]:
 
 
 def settled(path: str, look: Callable[[], T], gone: T) -> T:
-    """Return what look() finds in the directory of a partition. It looks again if a writer has removed a file meanwhile;
+    """Return what look() finds in the directory of a partition. It looks again if a writer has removed files meanwhile;
     gone: the result where the whole directory is removed. Raises FileNotFoundError if files go all the time."""
     for left in reversed(range(LOOKS_MAX)):
         try:
