@@ -28,8 +28,16 @@ from klog.inspect.partition_files import (
 from klog.inspect.replay import ProducerReplay
 from klog.internal_topics.transaction_state import STATES, TOPIC
 from klog.log.options import check_tools
+from klog.values import NamedTuple
 
 Entry = dict[str, Any]
+
+
+class _Found(NamedTuple):
+    """The open transactions of a partition, and its damage as text."""
+
+    entries: list[Entry]
+    problems: list[str]
 
 
 def transactions(paths: Paths, *, clock: Clock | None = None) -> Entry:
@@ -48,9 +56,10 @@ def transactions(paths: Paths, *, clock: Clock | None = None) -> Entry:
     state = replay(found, TOPIC)
     listed = [_transaction(latest.record.key or {}, latest.record.value or {}) for latest in state.latest.values()]
     ids = {each["producer_id"]: each["transactional_id"] for each in listed}
-    still_open, problems = [], list(state.problems)
+    still_open: list[Entry] = []
+    problems, nothing = list(state.problems), _Found([], [])
     for located in found:
-        entries, damage = settled(located.path, partial(_open, located, ids, now), ([], []))
+        entries, damage = settled(located.path, partial(_open, located, ids, now), nothing)
         still_open += entries
         problems += damage
     return {
@@ -81,8 +90,7 @@ def _transaction(key: Entry, value: Entry) -> Entry:
     }
 
 
-def _open(located: Located, ids: dict[int, str], now: int) -> tuple[list[Entry], list[str]]:
-    """Return the open transactions of one partition, and the damage in it."""
+def _open(located: Located, ids: dict[int, str], now: int) -> _Found:
     problems: list[str] = []
     offset, seed = newest_snapshot(located.path)
     producers, end = ProducerReplay(seed, 0), offset
@@ -118,4 +126,4 @@ def _open(located: Located, ids: dict[int, str], now: int) -> tuple[list[Entry],
                 "held_back": end - entry.current_txn_first_offset,
             }
         )
-    return entries, problems
+    return _Found(entries, problems)
