@@ -88,6 +88,8 @@ def _clean(log: LogCore, rounds: int | None, progress: Progress | None) -> list[
 
 def _forecast(log: LogCore, roll: bool, waste: Waste | None, top: int, progress: Progress | None) -> CompactionStats:
     """What one round would do: the next one would need its result."""
+    if not log.segments:  # never written to
+        return CompactionStats(log.log_start_offset, 0, 0, 0, 0, 0.0)
     started, size, records = log.clock.monotonic(), log.size, _records_before(log)
     check_policy(log)
     segments, range_ = _range(log, read_first_dirty(log), as_rolled=roll)

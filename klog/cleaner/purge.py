@@ -199,6 +199,8 @@ class _Purge:
         with log.lock:
             log.check_open()
             segments, stable, end = log.segments, last_stable_offset(log), log.log_end_offset
+            if not segments:  # a reader's log that was never written to
+                return _Survey(rewritten=log.rewritten)
             sizes = [segment.size for segment in segments]
             active_limit, rewritten = max(segments[-1].next_offset, end), log.rewritten
         limits = [*(segment.base_offset for segment in segments[1:]), active_limit]

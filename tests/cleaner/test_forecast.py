@@ -96,6 +96,15 @@ def test_a_dry_run_of_a_read_only_log(tmp_path: Path) -> None:
         )  # fmt: skip
 
 
+def test_a_dry_run_of_a_log_that_was_never_written_to(tmp_path: Path) -> None:
+    with klog.open(tmp_path, create=True) as logs:
+        logs.create_topic("t", config={"cleanup.policy": "compact"})
+    with klog.open(tmp_path, read_only=True) as logs:
+        stats = logs.log("t").compact(dry_run=True)
+        assert (stats.bytes_before, stats.records_after, stats.held) == (0, 0, ())
+        assert logs.log("t").purge_key(b"k", dry_run=True).records_removed == 0
+
+
 def test_uncleanable_ranges_are_reported_with_their_reason(tmp_path: Path) -> None:
     with open_log(tmp_path / "t-0") as log:
         fill(log)
