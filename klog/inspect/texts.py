@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import re
 from typing import Any
 
@@ -185,12 +186,24 @@ def parse_json(data: bytes, path: str | None = None) -> Any:
     if not data.strip():
         return None
     try:
-        value = json.loads(data)
+        value = _loads(data)
     except (ValueError, RecursionError) as error:
         raise CorruptCheckpoint(f"not JSON: {error}", path=path, position=0) from None
     if not isinstance(value, dict):
         raise CorruptCheckpoint("not a JSON object", path=path, position=0)
     return value
+
+
+def _loads(data: bytes) -> Any:
+    """Return the value of JSON text that can be written as JSON again. Raises ValueError, RecursionError."""
+    return json.loads(data, parse_constant=_finite, parse_float=_finite)
+
+
+def _finite(text: str) -> float:
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text} is not a number of JSON, or too large")
+    return number
 
 
 def parse_versioned(data: bytes, path: str) -> dict[str, Any]:
@@ -233,7 +246,7 @@ def parse_audit(data: bytes, path: str | None = None) -> list[dict[str, Any]]:
 
 def _audit_line(line: bytes, path: str | None, position: int) -> dict[str, Any]:
     try:
-        entry = json.loads(line)
+        entry = _loads(line)
         if not isinstance(entry["version"], int) or not isinstance(entry["outcome"], str):
             raise ValueError("version and outcome expected")
     except (ValueError, KeyError, TypeError, RecursionError) as error:

@@ -6,9 +6,11 @@ import pytest
 
 from klog.errors import CorruptCheckpoint
 from klog.inspect.texts import (
+    parse_audit,
     parse_checkpoint,
     parse_clean_shutdown,
     parse_epochs,
+    parse_json,
     parse_partition_metadata,
     parse_properties,
 )
@@ -82,3 +84,11 @@ def test_meta_properties_and_the_clean_shutdown_file() -> None:
     for broken in (b"[]", b"{", b'{"version":1,"brokerEpoch":5}', b'{"version":0}', b"[" * 100_000):
         with pytest.raises(CorruptCheckpoint):
             parse_clean_shutdown(broken)
+
+
+@pytest.mark.parametrize("number", [b"NaN", b"-Infinity", b"1e999"])
+def test_a_number_that_json_cannot_write_is_an_error(number: bytes) -> None:
+    with pytest.raises(CorruptCheckpoint):
+        parse_json(b'{"version":0,"more":[%b]}' % number)
+    with pytest.raises(CorruptCheckpoint):
+        parse_audit(b'{"version":1,"outcome":"done","more":%b}\n' % number)
