@@ -87,10 +87,14 @@ def sampled(log: Log) -> tuple[int, int]:
 def _of_writers(logs: dict[str, Log]) -> Gauges:
     """Gauges that a reader beside a writer could only get by a replay of all batches, or not at all."""
     return {
-        "LastStableOffsetLag": {name: log.high_watermark - log.last_stable_offset for name, log in logs.items()},
+        "LastStableOffsetLag": {name: _stable_lag(log) for name, log in logs.items()},
         "ProducerIdCount": {name: len(log._core.producers.entries) for name, log in logs.items()},
         "UnflushedBytes": {name: log.unflushed_bytes for name, log in logs.items()},
     }
+
+
+def _stable_lag(log: Log) -> int:
+    return max(log.high_watermark - log.last_stable_offset, 0)  # both rise meanwhile
 
 
 def _cached(logs: dict[str, Log]) -> Gauges:

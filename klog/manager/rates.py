@@ -37,11 +37,11 @@ class Rate:
 
 
 class Meter:
-    """The moving averages of one counter, which began at 0 at `start`, in seconds of a monotonic clock. Under a lock of
-    the caller."""
+    """The moving averages of one counter, in seconds of a monotonic clock. The mean is since `start`; the counter was 0
+    until `began`. Under a lock of the caller."""
 
-    def __init__(self, start: float) -> None:
-        self._start = self._moved = start
+    def __init__(self, start: float, began: float) -> None:
+        self._start, self._moved = start, began
         self._counted = 0
         self._averages: list[float] | None = None  # None until the first step, which sets them to its rate
 

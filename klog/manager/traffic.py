@@ -27,7 +27,7 @@ class Traffic:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._start = clock.monotonic()
+        self._start = self._read_at = clock.monotonic()
         self._lock = threading.Lock()
         self._retired: dict[str, Counter[str]] = {ALL: Counter()}  # topic: what its former logs have counted
         self._retired_times: dict[str, Histogram] = {}
@@ -67,15 +67,18 @@ class Traffic:
             found_rates: Rates = {}
             for topic, counted in counted_by.items():
                 for name, count in counted.items():
-                    meter = self._meters.setdefault((name, topic), Meter(self._start))
-                    found_rates.setdefault(name, {})[topic] = meter.read(count, now)
+                    found_rates.setdefault(name, {})[topic] = self._meter(name, topic).read(count, now)
             for name, times in self._times(logs).items():
                 if name.endswith("RateAndTimeMs"):
-                    meter = self._meters.setdefault((name, ALL), Meter(self._start))
-                    found_rates[name] = {ALL: meter.read(times.count, now)}
+                    found_rates[name] = {ALL: self._meter(name, ALL).read(times.count, now)}
             for name, topic in self._meters.keys() - {(n, t) for n, by in found_rates.items() for t in by}:
                 del self._meters[name, topic]
+            self._read_at = now
             return found_rates
+
+    def _meter(self, name: str, topic: str) -> Meter:
+        """The meter of a counter. One that the last reading did not find has counted since then."""
+        return self._meters.setdefault((name, topic), Meter(self._start, self._read_at))
 
     def times(self, logs: Iterable[Log]) -> dict[str, Histogram]:
         """Return the histograms over all logs."""

@@ -39,6 +39,19 @@ def test_rates_are_those_of_kafkas_meters(tmp_path: Path) -> None:
         assert logs.rates()["MessagesInPerSec"][""].one_minute == pytest.approx(2 / 3600, rel=0.01)
 
 
+def test_the_rates_of_a_new_topic_begin_after_the_last_reading(tmp_path: Path) -> None:
+    clock = ManualClock()
+    with klog.open(tmp_path, create=True, clock=clock) as logs:
+        clock.advance(3_600_000)
+        logs.rates()
+        logs.create_topic("t")
+        logs.append("t", [(b"k", b"v")] * 100)
+        clock.advance(5000)
+        for topic in ("t", ""):
+            found = logs.rates()["MessagesInPerSec"][topic]
+            assert (found.one_minute, found.mean) == (20, pytest.approx(100 / 3605))
+
+
 def test_sums_never_decrease(tmp_path: Path) -> None:
     """A deleted topic has no rates. Its counts stay in the sums, as do the counts of a log that is reopened."""
     with klog.open(tmp_path, create=True) as logs:

@@ -15,6 +15,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import klog
 from klog.clock import ManualClock
+from klog.log.read import gauges, isolation
 from klog.metrics import opentelemetry, prometheus, snapshot
 from klog.metrics.names import DEFINITIONS
 
@@ -56,6 +57,19 @@ def test_samples_have_kafkas_names(logs: klog.LogManager) -> None:
     assert found[f'kafka.log:type=LogManager,name=LogDirectoryOffline,logDirectory="{quoted}"'].attributes["Value"] == 0
     assert found["kafka.log:type=LogCleaner,name=DeadThreadCount"].attributes["Value"] == 0
     assert found["kafka.server:type=ReplicaManager,name=PartitionCount"].attributes["Value"] == 3
+
+
+def test_no_lag_is_negative_beside_appends(logs: klog.LogManager, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = isolation.last_stable_offset
+
+    def after_an_append(log: Any) -> int:
+        logs.append("u", [(b"k", b"v")])
+        return real(log)
+
+    for module in (isolation, gauges):
+        monkeypatch.setattr(module, "last_stable_offset", after_an_append)
+    name = "kafka_cluster_partition_laststableoffsetlag", (("topic", "u"), ("partition", "0"))
+    assert values(logs)[name] == logs.log("u").metrics()["LastStableOffsetLag"] == 0
 
 
 def test_prometheus_reads_the_text(logs: klog.LogManager) -> None:

@@ -18,7 +18,7 @@ def metrics_of(log: LogCore, page_cache: bool) -> dict[str, float]:
         "LogStartOffset": log.log_start_offset,
         "LogEndOffset": log.log_end_offset,
         "Size": log.size,
-        "LastStableOffsetLag": log.high_watermark - last_stable_offset(log),
+        "LastStableOffsetLag": max(log.high_watermark - last_stable_offset(log), 0),  # both rise meanwhile
         "ProducerIdCount": len(producer_state(log).entries),
         **_read_cache(log),
         "FetchBytesSendfile": log.sends.sendfile,
