@@ -13,7 +13,7 @@ from __future__ import annotations
 import os
 import re
 
-from klog.disk.proc import PROC, text_of
+from klog.disk.proc import PROC, bytes_of, text_of
 from klog.values import dataclass
 
 SYS = "/sys"
@@ -68,7 +68,7 @@ def disk_space(path: str) -> DiskSpace:
 def mount_of(path: str, proc_root: str = PROC) -> Mount | None:
     """Return the mount that holds a path: the last one with the longest mount point above it. None if it is unknown."""
     real, best = os.path.realpath(path), None
-    for line in text_of(os.path.join(proc_root, "self", "mountinfo")).splitlines():
+    for line in os.fsdecode(bytes_of(os.path.join(proc_root, "self", "mountinfo"))).split("\n"):
         left, dash, right = line.partition(" - ")
         here, there = left.split(" "), right.split(" ")
         if not dash or len(here) < 6 or len(there) < 3:

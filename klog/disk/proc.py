@@ -107,18 +107,23 @@ def read_setting(name: str, root: str = PROC) -> int | None:
 
 def text_of(path: str, bytes_max: int = _BYTES_MAX) -> str:
     """Return the first bytes_max bytes of a file as ASCII text, other bytes replaced; "" if it cannot be read."""
+    return bytes_of(path, bytes_max).decode("ascii", "replace")
+
+
+def bytes_of(path: str, bytes_max: int = _BYTES_MAX) -> bytes:
+    """Return the first bytes_max bytes of a file; b"" if it cannot be read."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError:
-        return ""
+        return b""
     try:
         pieces = []
         left = bytes_max
         while left > 0 and (piece := os.read(fd, left)):
             pieces.append(piece)
             left -= len(piece)
-        return b"".join(pieces).decode("ascii", "replace")
+        return b"".join(pieces)
     except OSError:
-        return ""
+        return b""
     finally:
         os.close(fd)

@@ -170,10 +170,10 @@ def test_a_machine_that_shows_nothing_has_unknown_checks(tmp_path: Path) -> None
 def test_mounts_and_devices_are_read(kernel: FakeKernel, tmp_path: Path) -> None:
     found = mount_of(str(kernel.log_dir), str(kernel.proc))
     assert found is not None and (found.file_system, found.source) == ("ext4", "/dev/sda1")
-    with_space = tmp_path / "a b"
-    with_space.mkdir()
-    kernel.mount("xfs", "rw", str(with_space).replace(" ", r"\040"))
-    assert mount_of(str(with_space / "c"), str(kernel.proc)).file_system == "xfs"  # type: ignore[union-attr]
+    for name in ("a b", "données", "a\u2028b"):
+        (tmp_path / name).mkdir()
+        kernel.mount("xfs", "rw", str(tmp_path / name).replace(" ", r"\040"))
+        assert mount_of(str(tmp_path / name / "c"), str(kernel.proc)).file_system == "xfs"  # type: ignore[union-attr]
     counters = device_counters(device_number(str(kernel.log_dir)), str(kernel.proc))
     assert counters is not None and (counters.read_bytes, counters.busy_ms, counters.queue_ms) == (512 * 20, 70, 80)
 
