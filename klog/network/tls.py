@@ -7,23 +7,29 @@ from __future__ import annotations
 
 import os
 import ssl
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
 from klog import arguments
 
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 _READ_BYTES = 1 << 18
 _CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
-_SHORT_NAMES = {
-    "commonName": "CN",
-    "localityName": "L",
-    "stateOrProvinceName": "ST",
-    "organizationName": "O",
-    "organizationalUnitName": "OU",
-    "countryName": "C",
-    "streetAddress": "STREET",
-    "domainComponent": "DC",
-    "userId": "UID",
+# The attributes that have a name in RFC 2253. Java shows others by their number.
+_NAMES = {
+    "2.5.4.3": "CN",
+    "2.5.4.7": "L",
+    "2.5.4.8": "ST",
+    "2.5.4.10": "O",
+    "2.5.4.11": "OU",
+    "2.5.4.6": "C",
+    "2.5.4.9": "STREET",
+    "0.9.2342.19200300.100.1.25": "DC",
+    "0.9.2342.19200300.100.1.1": "UID",
 }
+_TEXTS = (0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1C, 0x1E)  # the tags of strings
+_VERSION, _SUBJECT = 0xA0, 4  # the tag of the first field of a certificate, which may be missing, and a later field
 
 
 def tls_context(
@@ -115,9 +121,9 @@ class TlsSession:
         except ssl.SSLWantReadError:
             return False
         self.established = True
-        certificate = self._object.getpeercert()
+        certificate = self._object.getpeercert(binary_form=True)
         if certificate:
-            self.principal = f"User:{distinguished_name(certificate['subject'])}"  # type: ignore[arg-type, typeddict-item]
+            self.principal = f"User:{distinguished_name(certificate)}"
         return True
 
     def encrypt(self, data: bytes) -> bytes:
@@ -138,15 +144,55 @@ class TlsSession:
         return self._out.read()
 
 
-def distinguished_name(subject: tuple[tuple[tuple[str, str], ...], ...]) -> str:
-    """A certificate's subject as text, most specific first: CN=broker,O=klog. RFC 2253, as Java has it."""
-    return ",".join(
-        "+".join(f"{_SHORT_NAMES.get(name, name)}={_escaped(value)}" for name, value in each) for each in subject[::-1]
-    )
+def distinguished_name(certificate: bytes) -> str:
+    """The subject of a certificate, in DER as OpenSSL has checked it, as text, most specific first: CN=broker,O=klog.
+    RFC 2253, byte for byte as Java has it, since access rules name it."""
+    (_, whole, _), *_ = _elements(certificate)
+    (_, signed, _), *_ = _elements(whole)
+    fields = [content for tag, content, _ in _elements(signed) if tag != _VERSION]
+    names = [content for _, content, _ in _elements(fields[_SUBJECT])]
+    return ",".join("+".join(_attribute(content) for _, content, _ in _elements(name)) for name in reversed(names))
+
+
+def _elements(der: bytes) -> Iterator[tuple[int, bytes, bytes]]:
+    """Yield the tag, the content, and all bytes of each element."""
+    at = 0
+    while at < len(der):
+        begin, size = at, der[at + 1]
+        at += 2
+        if size & 0x80:
+            length = size & 0x7F
+            size = int.from_bytes(der[at : at + length])
+            at += length
+        yield der[begin], der[at : at + size], der[begin : at + size]
+        at += size
+
+
+def _attribute(der: bytes) -> str:
+    (_, number, _), (tag, value, whole) = _elements(der)
+    dotted = _dotted(number)
+    name = _NAMES.get(dotted)
+    if name is None or tag not in _TEXTS:
+        return f"{name or dotted}=#{whole.hex()}"
+    return f"{name}={_escaped(value.decode(errors='replace'))}"
+
+
+def _dotted(number: bytes) -> str:
+    """An object identifier as text."""
+    parts, value = [], 0
+    for byte in number:
+        value = value << 7 | byte & 0x7F
+        if not byte & 0x80:
+            parts.append(value)
+            value = 0
+    root = min(parts[0] // 40, 2)
+    return ".".join(map(str, (root, parts[0] - 40 * root, *parts[1:])))
 
 
 def _escaped(value: str) -> str:
-    escaped = "".join(f"\\{letter}" if letter in ',+"\\<>;' else letter for letter in value)
-    if escaped.startswith((" ", "#")):
-        escaped = f"\\{escaped}"
-    return f"{escaped[:-1]}\\ " if escaped.endswith(" ") and len(escaped) > 1 else escaped
+    escaped = "".join(f"\\{letter}" if letter in ',=+<>#;"\\' else letter for letter in value)
+    escaped = escaped.replace("\0", "\\00")
+    inner = escaped.lstrip(" ")
+    left = len(escaped) - len(inner)
+    text = inner.rstrip(" ")
+    return "\\ " * left + text + "\\ " * (len(inner) - len(text))

@@ -20,12 +20,6 @@ from tests.support.network import Client, Inline, echo, ended, frame, serving
 from tests.support.patience import PATIENCE, until
 from tests.support.tls import Keys, made
 
-SUBJECT = (
-    (("countryName", "DE"),),
-    (("organizationName", "klog, Inc."),),
-    (("commonName", "broker"), ("userId", " 7")),
-)
-
 
 @pytest.fixture(scope="module")
 def keys(tmp_path_factory: pytest.TempPathFactory) -> Keys:
@@ -105,7 +99,24 @@ def test_the_subject_of_a_client_certificate_is_its_principal(keys: Keys, tmp_pa
             assert client.ask(b"1") == b"1"
         until(lambda: server.metrics()["FailedHandshakes"] == 1)
     assert seen == ["User:CN=reader,O=klog\\, Inc.,C=DE"]
-    assert distinguished_name(SUBJECT) == "CN=broker+UID=\\ 7,O=klog\\, Inc.,C=DE"
+
+
+@pytest.mark.parametrize(
+    ("subject", "name"),
+    [
+        ("/C=DE/O=klog, Inc./UID= 7+CN=broker", "CN=broker+UID=\\ 7,O=klog\\, Inc.,C=DE"),
+        (
+            "/CN=a=b#c/emailAddress=me@example.org/serialNumber=77",
+            "2.5.4.5=#13023737,1.2.840.113549.1.9.1=#160e6d65406578616d706c652e6f7267,CN=a\\=b\\#c",
+        ),
+        ("/CN= lead and trail  /O=#x", "O=\\#x,CN=\\ lead and trail\\ \\ "),
+        ("/DC=org/DC=ex/UID=u/CN=ünï/street=S 1", "STREET=S 1,CN=ünï,UID=u,DC=ex,DC=org"),
+    ],
+)
+def test_a_subject_is_written_as_java_writes_it(tmp_path: Path, subject: str, name: str) -> None:
+    """The names are those of X500Principal.getName()."""
+    keys = made(tmp_path / "keys", subject)
+    assert distinguished_name(ssl.PEM_cert_to_DER_cert(keys.certificate.read_text())) == name
 
 
 def test_new_connections_use_a_reloaded_certificate_and_old_ones_go_on(keys: Keys, tmp_path: Path) -> None:

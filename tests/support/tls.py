@@ -65,7 +65,7 @@ def made(folder: Path, subject: str) -> Keys:
         pytest.skip("needs: openssl")
     folder.mkdir()
     certificate, key = folder / "certificate.pem", folder / "key.pem"
-    command = "openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2"
+    command = "openssl req -x509 -utf8 -multivalue-rdn -newkey ec -pkeyopt ec_paramgen_curve:prime256v1 -nodes -days 2"
     names = ["-subj", subject, "-addext", "subjectAltName=DNS:localhost", "-keyout", str(key), "-out", str(certificate)]
     subprocess.run([*command.split(), *names], check=True, capture_output=True)
     key.chmod(0o600)
