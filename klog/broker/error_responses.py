@@ -22,7 +22,8 @@ if TYPE_CHECKING:
 
 
 class _Array(NamedTuple):
-    """An array of a response, made of one of the request: fields by name, "" for an entry that is a plain value."""
+    """An array of a response, made of one of the request: fields by name, "" for an entry that is a plain value. error:
+    the field with the error of an entry, which the innermost array has that has one; "" for none."""
 
     to: str
     of: str
@@ -44,6 +45,7 @@ _PRODUCED = _named("partition_responses", "partition_data", "index")
 _FETCHED = _partitions("partitions", "partitions", "partition")
 _INDEXES = _partitions("partitions", "partition_indexes", "")
 _RESOURCES = _named("responses", "resources", "resource_type", "resource_name")
+_ENTITIES = _named("entity", "entity", "entity_type", "entity_name")._replace(error="")
 _MARKED = _named("topics", "topics", "name", inner=_INDEXES)
 _MIRRORED: dict[ApiKey, tuple[_Array, ...]] = {
     ApiKey.PRODUCE: (_named("responses", "topic_data", "name", "topic_id", inner=_PRODUCED),),
@@ -77,7 +79,13 @@ _MIRRORED: dict[ApiKey, tuple[_Array, ...]] = {
     ApiKey.WRITE_TXN_MARKERS: (_named("markers", "markers", "producer_id", inner=_MARKED),),
     ApiKey.CREATE_ACLS: (_Array("results", "creations", {}),),
     ApiKey.DELETE_ACLS: (_Array("filter_results", "filters", {}),),
+    ApiKey.ALTER_CLIENT_QUOTAS: (_Array("entries", "entries", {}, inner=_ENTITIES),),
+    ApiKey.ALTER_USER_SCRAM_CREDENTIALS: (
+        _Array("results", "deletions", {"user": "name"}),
+        _Array("results", "upsertions", {"user": "name"}),
+    ),
 }
+_NULL_NAMES = 12  # the first version of a Metadata response in which a topic may have an id alone
 _ELECTED = _partitions("partition_result", "partitions", "")._replace(fields={"partition_id": ""})
 _BY_TOPIC = _partitions("results_by_partition", "partitions", "", "partition_error_code")
 _MOVED = _Array("results", "topics", {"topic_name": "name"}, _partitions("partitions", "partitions", ""))
@@ -154,7 +162,11 @@ def error_response(api: ApiKey, version: int, request: Any, code: ErrorCode) -> 
         response.results = [messages.DescribeLogDirs.Response.Dir(error_code=code)]
     for array in arrays:
         made = [each for parent in parents for each in _mirror(api, _top(api), array, parent, code)]
-        setattr(response, array.to, [*getattr(response, array.to), *made])
+        before = list(getattr(response, array.to))
+        setattr(response, array.to, before + [each for each in made if each not in before])
+    if api is ApiKey.METADATA and version < _NULL_NAMES:
+        for topic in response.topics:
+            topic.name = topic.name or ""
     return response  # type: ignore[no-any-return]
 
 
@@ -211,10 +223,10 @@ def _mirror(api: ApiKey, struct: Struct, array: _Array, parent: Any, code: Error
         result = kind()
         for field, name in array.fields.items():
             setattr(result, field, getattr(entry, name) if name else entry)
-        if array.inner is None:
-            setattr(result, array.error, code)
-        else:
+        if array.inner is not None:
             setattr(result, array.inner.to, _mirror(api, inner, array.inner, entry, code))
+        if array.error and (array.inner is None or not array.inner.error):
+            setattr(result, array.error, code)
         made.append(result)
     return made
 

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import random
+from typing import Any
+
 import pytest
 
 from klog.broker.error_responses import error_response
 from klog.protocol import ApiKey, ErrorCode, decode, encode, messages
+from klog.protocol.layout import load
+from tests.support.wire import make
 
 CODE = ErrorCode.NOT_CONTROLLER
 VERSIONS = [(api, version) for api in ApiKey for version in range(api.low, api.high + 1)]
@@ -18,6 +23,31 @@ def test_every_version_of_every_response_can_be_encoded(api: ApiKey, version: in
     again = decode(type(response), version, encode(response, version))
     if hasattr(response, "error_code") and response.error_code:
         assert again.error_code in (CODE, 0)
+
+
+@pytest.mark.parametrize(("api", "version"), VERSIONS, ids=lambda each: getattr(each, "name", str(each)))
+def test_no_response_is_without_the_error(api: ApiKey, version: int) -> None:
+    """A client would take it for a success."""
+    chance = random.Random(version)
+    for _ in range(20):
+        request = make(getattr(messages, api.message).Request, load(api.message)["request"], version, chance)
+        response = error_response(api, version, request, CODE)
+        if f"error_code={int(CODE)}" in repr(decode(type(response), version, encode(response, version))):
+            return
+    raise AssertionError(f"in none of 20 responses: {response}")
+
+
+def test_changes_of_quotas_and_users_get_the_error() -> None:
+    Quotas, Scram = messages.AlterClientQuotas.Request, messages.AlterUserScramCredentials.Request
+    entity = [Quotas.Entity(entity_type="user", entity_name="ann")]
+    answer: Any = error_response(ApiKey.ALTER_CLIENT_QUOTAS, 1, Quotas(entries=[Quotas.Entry(entity=entity)]), CODE)
+    (entry,) = decode(type(answer), 1, encode(answer, 1)).entries
+    assert (entry.error_code, entry.entity[0].entity_type, entry.entity[0].entity_name) == (CODE, "user", "ann")
+    users = Scram(
+        deletions=[Scram.Deletion(name="ann"), Scram.Deletion(name="bob")], upsertions=[Scram.Upsertion(name="ann")]
+    )
+    answer = error_response(ApiKey.ALTER_USER_SCRAM_CREDENTIALS, 0, users, CODE)
+    assert [(each.user, each.error_code) for each in answer.results] == [("ann", CODE), ("bob", CODE)]
 
 
 def test_each_part_of_a_request_gets_the_error() -> None:
