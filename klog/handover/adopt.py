@@ -4,8 +4,8 @@ A1  a topic of the metadata log that has a partition in the log.dirs gets its id
     configuration
 A2  a topic that only klog-topics.json has is kept if a partition of it has that id, or none; otherwise the broker has
     deleted the topic
-A3  the id in klog-producer-ids.json is raised, then klog-topics.json is replaced. No file of the broker is changed, so
-    it can start again
+A3  the id in klog-producer-ids.json is raised, then klog-topics.json is replaced, then the former notes what was taken
+    over. No file of the broker is changed, so it can start again
 A4  klog's broker assigns producer ids far above those of the Kafka broker, which continues with its own when it starts
     again. If both assigned the same id, the log would drop batches of one producer as duplicates of the other's
 """
@@ -15,12 +15,13 @@ from __future__ import annotations
 import uuid
 from collections.abc import Mapping
 from contextlib import ExitStack
-from typing import Any, Final
+from typing import Any
 
 from klog import arguments
+from klog.broker.adopted import metadata_end
 from klog.config import LogConfig
 from klog.config.table import TOPIC_KEYS
-from klog.coordinator.transactions.producer_ids import raise_next, stored_next
+from klog.coordinator.transactions.producer_ids import OF_KAFKA, note_adopted, raise_next, stored_next
 from klog.disk import DirectoryLock, Files, RealFiles, check_directory
 from klog.errors import HandoverRefused, InvalidConfig
 from klog.handover.cluster import ClusterMetadata, TopicMetadata
@@ -34,14 +35,12 @@ from klog.manager.directories import LogDirectory
 from klog.manager.directory_set import Paths, as_paths
 from klog.manager.topics import TopicEntry, TopicFile, plain
 
-_BROKERS_IDS: Final = 1 << 40  # producer ids that are left to the broker
-
 Ids = dict[str, set[uuid.UUID | None]]
 
 
 def adopt(path: Paths, *, dry_run: bool = False, files: Files | None = None) -> dict[str, Any]:
     """Take over the topics of a stopped KRaft broker's log.dir, or of all its log.dirs, so that klog.open knows their
-    ids and configurations. Call it also after a handover, when the broker has changed topics.
+    ids and configurations. Call it after each run of the broker.
 
     klog's broker will assign no producer id that the Kafka broker has assigned or will assign. Configurations of topics
     are taken over; users, access rules and quotas are not: metadata(path) returns them. For defaults from the broker's
@@ -73,13 +72,14 @@ def adopt(path: Paths, *, dry_run: bool = False, files: Files | None = None) -> 
         entries, changes = _merged(found, file.entries, _ids_here(paths, files), warnings)
         removed = sorted(file.entries.keys() - entries.keys())
         changed = entries != file.entries or bool(file.stale)
-        least = found.next_producer_id + _BROKERS_IDS
-        ids_change = stored_next(paths[0]) < least - _BROKERS_IDS // 2
+        least = found.next_producer_id + OF_KAFKA
+        ids_change = stored_next(paths[0]) < least - OF_KAFKA // 2
         if not dry_run:
             if ids_change:
                 raise_next(files, paths[0], least)
             if changed:
                 file.replace_all(entries)
+            note_adopted(files, paths[0], metadata_end(paths))
         if left := len(list(found.security_records())):
             warnings.append(
                 f"{left} access rules, SCRAM credentials, quotas and tokens are not taken over: klog's broker has its "

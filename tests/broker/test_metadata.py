@@ -239,5 +239,3 @@ def test_a_directory_of_kafka_must_be_adopted_first(tmp_path: Path) -> None:
     with pytest.raises(HandoverRefused) as caught:
         check_adopted([str(tmp_path / "other"), str(tmp_path)])
     assert str(tmp_path) in str(caught.value)
-    (tmp_path / "klog-producer-ids.json").write_text("{}")
-    check_adopted([str(tmp_path)])

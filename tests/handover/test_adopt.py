@@ -10,16 +10,19 @@ from typing import Any
 import pytest
 
 import klog
-from klog.coordinator.transactions.producer_ids import raise_next, stored_next
+from klog.broker.adopted import check_adopted
+from klog.coordinator.transactions.producer_ids import OF_KAFKA, raise_next, stored_next
 from klog.disk import RealFiles
 from klog.errors import AlreadyLocked, HandoverRefused
 from klog.handover import MetadataRecord, adopt, handover
 from klog.handover.cluster import ClusterMetadata, PartitionMetadata, TopicMetadata
 from klog.log.directory.checkpoint import decode_uuid, encode_uuid, format_metadata
+from klog.protocol import ApiKey
 from klog.record import encode
 from tests.support.failing_files import FailingFiles
 from tests.support.golden import HOME
 from tests.support.logs import tree
+from tests.support.wire_client import WireClient
 
 IDS = [uuid.UUID(int=(number + 1) << 100) for number in range(5)]
 FEATURE = MetadataRecord("feature_level_record", 0, {"name": "metadata.version", "feature_level": 27})
@@ -130,6 +133,51 @@ def test_klogs_producer_ids_stay_above_those_of_the_broker(tmp_path: Path) -> No
     raise_next(RealFiles(), str(tmp_path), first + 5000)  # klog's broker has run
     assert broker_has_given_out(9000) == first + 5000
     assert broker_has_given_out(first + 6000) > first + (1 << 39), "handed over again, and the broker has gone on there"
+
+
+@pytest.mark.parametrize("began_as", ["klog", "kafka"])
+def test_klogs_broker_does_not_serve_what_kafka_has_changed_since(tmp_path: Path, began_as: str) -> None:
+    """It would give out Kafka's producer ids, and delete records by former configurations."""
+    data = tmp_path / "data"
+
+    def is_served() -> bool:
+        try:
+            with klog.Broker(data, listeners=["127.0.0.1:0"]) as broker, WireClient(broker.bootstrap_servers) as client:
+                assert not client.call(
+                    ApiKey.INIT_PRODUCER_ID, 4, transactional_id=None, transaction_timeout_ms=1000
+                ).error_code
+        except HandoverRefused:
+            return False
+        return True
+
+    blocks: list[MetadataRecord] = []
+
+    def kafka_runs(ids: int) -> None:
+        fields = {"broker_id": 1, "broker_epoch": 1, "next_producer_id": ids}
+        blocks.append(MetadataRecord("producer_ids_record", 0, fields))
+        ran(data, {"t": state(IDS[0], KEEP)}, *blocks)
+
+    if began_as == "klog":
+        with klog.open(data, create=True) as logs:
+            logs.create_topic("t", topic_id=IDS[0])
+        assert is_served()
+        handover(data, properties_out="-")
+    else:
+        place(data, "t", IDS[0])
+    for ids in (1000, 2000, OF_KAFKA + 3000):  # as after another handover
+        kafka_runs(ids)
+        assert not is_served()
+        adopt(data, dry_run=True)
+        assert not is_served()
+        adopt(data)
+        assert is_served() and is_served(), "nothing but Kafka's metadata log counts"
+
+
+def test_a_directory_that_an_earlier_klog_has_adopted_is_served(tmp_path: Path) -> None:
+    place(tmp_path, "t", IDS[0])
+    ran(tmp_path, {"t": state(IDS[0], KEEP)})
+    raise_next(RealFiles(), str(tmp_path), OF_KAFKA)
+    check_adopted([str(tmp_path)])
 
 
 def test_a_config_that_klog_does_not_know_is_left_out(tmp_path: Path) -> None:
