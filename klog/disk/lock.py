@@ -1,6 +1,9 @@
 """The lock of a log.dir: an open-file-description lock of the whole `.lock` file, which conflicts with a JVM's
 FileChannel lock.
 
+Nothing protects a `.lock` that a user removes as a leftover while its holder lives, perhaps suspended. So klog also
+locks the directory itself. The kernel locks it for reading only: each holder locks a byte, and asks who else has one.
+
 A POSIX lock would be lost when any descriptor of the file closes; flock(2) is invisible to Kafka. The holder writes its
 process id and start time into the file, because the kernel does not report the holder of such a lock. A forked child
 closes its copy.
@@ -23,12 +26,15 @@ from klog.disk._io import LogFile
 from klog.disk.faults import naming_the_next_step
 from klog.errors import AlreadyLocked, ReentrantCall
 
+_F_OFD_GETLK = getattr(fcntl, "F_OFD_GETLK", 36)
 _F_OFD_SETLK = getattr(fcntl, "F_OFD_SETLK", 37)
+_FLOCK = "hhqqi4x"
+_EXCLUSIVE_BYTE, _SHARED_BYTE = 0, 1  # of the directory
 _held: weakref.WeakSet[DirectoryLock] = weakref.WeakSet()
 
 
-def _flock(kind: int) -> bytes:
-    return struct.pack("hhqqi4x", kind, os.SEEK_SET, 0, 0, 0)
+def _flock(kind: int, first: int = 0, count: int = 0) -> bytes:
+    return struct.pack(_FLOCK, kind, os.SEEK_SET, first, count, 0)
 
 
 class DirectoryLock:
@@ -39,12 +45,18 @@ class DirectoryLock:
     """
 
     _file: LogFile  # it closes its descriptor once, also where a signal handler raises
+    _directory: LogFile
 
     def __init__(self, directory: str, *, shared: bool = False) -> None:
         self.path = os.path.join(directory, ".lock")
         self._pid = os.getpid()
         while not self._take(directory, shared):
             pass
+        try:
+            self._hold(directory, shared)
+        except BaseException:
+            self._file.close()
+            raise
         if not shared:
             self._write_holder()
         _held.add(self)
@@ -80,6 +92,32 @@ class DirectoryLock:
                 holder=holder,
             ) from None
 
+    def _hold(self, directory: str, shared: bool) -> None:
+        """Lock the directory. Raises AlreadyLocked for a holder whose `.lock` was removed."""
+        with naming_the_next_step(directory):
+            self._directory = LogFile(os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), directory)
+        try:
+            with contextlib.suppress(OSError):  # a file system without such locks
+                own = _flock(fcntl.F_RDLCK, _SHARED_BYTE if shared else _EXCLUSIVE_BYTE, 1)
+                fcntl.fcntl(self._directory, _F_OFD_SETLK, own)
+            if self._is_held_beside(1 if shared else 2):
+                raise AlreadyLocked(
+                    f"{directory} is held by a process, perhaps a suspended one, whose {self.path} was removed; close "
+                    f"it there, or open it here with read_only=True",
+                    path=directory,
+                )
+        except BaseException:
+            self._directory.close()
+            raise
+
+    def _is_held_beside(self, count: int) -> bool:
+        """Has another holder locked one of the first `count` bytes of the directory?"""
+        try:
+            found = fcntl.fcntl(self._directory, _F_OFD_GETLK, _flock(fcntl.F_WRLCK, 0, count))
+        except OSError:
+            return False
+        return bool(struct.unpack(_FLOCK, found)[0] != fcntl.F_UNLCK)
+
     def _has_its_name(self) -> bool:
         try:
             return os.path.samestat(os.stat(self.path, follow_symlinks=False), os.fstat(self._file.fd))
@@ -112,7 +150,7 @@ class DirectoryLock:
             fcntl.fcntl(self._file, _F_OFD_SETLK, _flock(fcntl.F_WRLCK))
         except OSError:
             return False
-        return True
+        return not self._is_held_beside(2)
 
     def release(self) -> None:
         """Unlock, and remove the file if no other process holds it; releasing twice is allowed."""
@@ -120,13 +158,17 @@ class DirectoryLock:
             return
         _held.discard(self)
         if os.getpid() == self._pid:
+            with contextlib.suppress(OSError):  # a child that has not yet closed its copy would keep the lock
+                fcntl.fcntl(self._directory, _F_OFD_SETLK, _flock(fcntl.F_UNLCK))
             with contextlib.suppress(OSError):
                 if self.alone() and self._has_its_name():  # not after a release that was interrupted behind unlink()
                     os.unlink(self.path)
         self._file.close()
+        self._directory.close()
 
     def abandon(self) -> None:
         """Close without unlocking, so that the parent keeps its lock: for a forked child."""
+        self._directory.close()
         self._file.close()
 
 

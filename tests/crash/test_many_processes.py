@@ -17,9 +17,11 @@ from pathlib import Path
 import pytest
 
 import klog
+from klog.disk import DirectoryLock
 from klog.errors import AlreadyLocked, CorruptLog, ForkedHandle
 from tests.support.child import in_child
 from tests.support.messages import Worker
+from tests.support.patience import until
 
 Send = Callable[[object], None]
 CONFIG = {"segment.bytes": 4000, "cleanup.policy": "delete"}
@@ -112,6 +114,28 @@ def test_a_suspended_writer_keeps_its_log_until_it_dies(tmp_path: Path, work: st
     assert read
 
 
+def test_a_suspended_writer_keeps_its_log_when_a_user_removes_its_lock_file(tmp_path: Path) -> None:
+    """A second writer would overwrite what the first has at the same positions, and the first what the second has."""
+    path = tmp_path / "data"
+    with Worker(appends(path, "os")) as writer:
+        assert writer.message() is not None
+        writer.signal(signal.SIGSTOP)
+        assert os.WIFSTOPPED(os.waitpid(writer.pid, os.WUNTRACED)[1])
+        for _ in range(2):  # the first attempt leaves a new lock file
+            (path / ".lock").unlink()
+            with pytest.raises(AlreadyLocked, match="removed"):
+                klog.open(path)
+            with pytest.raises(AlreadyLocked, match="removed"):
+                klog.Log.open(path / "t-0")
+        writer.signal(signal.SIGCONT)
+        last = writer.message()
+        writer.signal(signal.SIGKILL)
+        rest = [late.content for late in writer.rest()]
+        assert last is not None and writer.end() == -signal.SIGKILL
+    with klog.open(path) as logs:
+        check(logs, [last.content, *rest][-1])
+
+
 # ---- the holder dies, and its child lives ----------------------------------------------------------------------------
 
 
@@ -140,6 +164,14 @@ CHILDREN: dict[str, Callable[[], int]] = {
 }
 
 
+def is_free(path: Path) -> bool:
+    try:
+        DirectoryLock(str(path)).release()
+    except AlreadyLocked:
+        return False
+    return True
+
+
 @pytest.mark.parametrize("kind", CHILDREN)
 @pytest.mark.parametrize("alone", [True, False], ids=["Log", "LogManager"])
 def test_a_dead_writer_s_child_holds_no_lock(tmp_path: Path, kind: str, alone: bool) -> None:
@@ -159,6 +191,7 @@ def test_a_dead_writer_s_child_holds_no_lock(tmp_path: Path, kind: str, alone: b
             writer.signal(signal.SIGKILL)
             os.waitid(os.P_PID, writer.pid, os.WEXITED | os.WNOWAIT)
             os.kill(message.content, 0)  # the child lives
+            until(lambda: is_free(tmp_path))  # the child closes its copies when it first runs
             with klog.open(tmp_path) as logs:
                 check(logs, 1)
         finally:

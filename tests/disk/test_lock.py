@@ -118,6 +118,26 @@ def test_shared_locks_exclude_an_exclusive_one(tmp_path: Path) -> None:
     DirectoryLock(str(tmp_path)).release()
 
 
+@pytest.mark.parametrize(("first", "second"), [(False, False), (False, True), (True, False)])
+def test_a_lock_file_that_is_removed_lets_no_other_holder_in(tmp_path: Path, first: bool, second: bool) -> None:
+    lock = DirectoryLock(str(tmp_path), shared=first)
+    (tmp_path / ".lock").unlink()
+    with pytest.raises(AlreadyLocked, match="removed"):
+        DirectoryLock(str(tmp_path), shared=second)
+    lock.release()
+    DirectoryLock(str(tmp_path), shared=second).release()
+
+
+def test_shared_locks_are_not_alone_after_their_file_was_removed(tmp_path: Path) -> None:
+    first = DirectoryLock(str(tmp_path), shared=True)
+    (tmp_path / ".lock").unlink()
+    second = DirectoryLock(str(tmp_path), shared=True)
+    assert not first.alone()
+    first.release()
+    assert second.alone()
+    second.release()
+
+
 def test_a_shared_lock_of_this_process_is_named_in_the_error(tmp_path: Path) -> None:
     with klog.Log.open(tmp_path / "t-0"), pytest.raises(AlreadyLocked, match=rf"Log\.open of process {os.getpid()} "):
         klog.open(tmp_path)
