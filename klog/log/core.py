@@ -12,10 +12,10 @@ from klog import lazy
 
 TYPE_CHECKING = False
 if TYPE_CHECKING:
-    from klog.log.closing import abandon, disown, end_interrupted_close, mark_for_deletion
+    from klog.log.closing import abandon, close, disown, end_interrupted_close, mark_for_deletion
     from klog.log.lifecycle import rename_locked
     from klog.log.log import Log, configure
-    from klog.log.opening import belong_to
+    from klog.log.opening import belong_to, of_a_reader
     from klog.log.read.isolation import ISOLATIONS
     from klog.log.read.reader import LogReader, in_turn
     from klog.log.retain import retention
@@ -36,6 +36,7 @@ __all__ = [
     "append_group",
     "belong_to",
     "check_records",
+    "close",
     "configure",
     "disown",
     "encoded_whole",
@@ -45,6 +46,7 @@ __all__ = [
     "is_due",
     "is_whole",
     "mark_for_deletion",
+    "of_a_reader",
     "rename_locked",
     "retention",
     "roll_or_undo_locked",
@@ -60,6 +62,7 @@ _PLACES = {
     "append_group": "write._append",
     "belong_to": "opening",
     "check_records": "write.inputs",
+    "close": "closing",
     "configure": "log",
     "disown": "closing",
     "encoded_whole": "write._append",
@@ -69,6 +72,7 @@ _PLACES = {
     "is_due": "write.flush",
     "is_whole": "write.inputs",
     "mark_for_deletion": "closing",
+    "of_a_reader": "opening",
     "rename_locked": "lifecycle",
     "retention": "retain",
     "roll_or_undo_locked": "write.roll",

@@ -836,8 +836,7 @@ class LogManager:
             self._scheduler.stop()
             self._deletions.abandon()
             if self._state.read_only:
-                for log in self._registry.all():
-                    log.close()
+                self._registry.close_readers()
             elif self._state.of_this_process:
                 self._stop()
         finally:

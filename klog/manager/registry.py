@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import os
 import threading
+import weakref
 from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
 from klog.disk import is_directory
-from klog.errors import LogClosed, ReentrantCall
+from klog.errors import InconsistentTopicId, LogClosed, ReentrantCall
 from klog.log import core
 from klog.log.directory import checkpoint
 from klog.log.directory.reader_positions import lower_positions, reader_names
@@ -46,6 +47,7 @@ class LogRegistry:
     _new_options: Callable[..., Options]
     _traffic: Traffic
     _logs: dict[Partition, Log] = field(default_factory=dict, init=False)
+    _left: weakref.WeakSet[LogCore] = field(default_factory=weakref.WeakSet, init=False)  # readers' logs; see _leave()
     _readers: list[str] | None = field(default=None, init=False)  # those of before this start, once they were listed
 
     def __post_init__(self) -> None:
@@ -67,6 +69,13 @@ class LogRegistry:
     def all(self) -> list[Log]:
         """Every log that was loaded, also those that are closed. Takes no lock."""
         return list(self._logs.values())
+
+    def close_readers(self) -> None:
+        """Close the logs of a read-only manager, also those whose directories have gone."""
+        for log in self.all():
+            log.close()
+        for left in list(self._left):
+            core.close(left)
 
     def open_logs(self) -> list[Log]:
         """Every log that is not closed."""
@@ -113,9 +122,11 @@ class LogRegistry:
             while True:
                 state.check_open()
                 log = self._logs.get(key)
-                if log is not None and not log.closed and not _has_gone(log):
-                    return log
-                if log is not None:
+                if log is not None and not log.closed:
+                    if not has_gone(log):
+                        return log
+                    self._leave(key, log)
+                elif log is not None:
                     _await_close(log)
                 if key not in self._pending:
                     break
@@ -123,8 +134,9 @@ class LogRegistry:
                 self._wait()
             directory, identity = self._catalog.locate(topic, partition)
             self._pending[key] = threading.get_ident()
+        log = None
         try:
-            log = self._load(directory, key, identity, segments_left)
+            log = self._load_there(directory, key, identity, segments_left)
             with state.lock:
                 if state.closed:
                     raise LogClosed(f"{state.path} was closed meanwhile: open it again")
@@ -145,6 +157,33 @@ class LogRegistry:
                 if self._waiting:
                     self._condition.notify_all()
         return log
+
+    def _leave(self, key: Partition, log: Log) -> None:
+        """Leave a log whose directory has gone to those that read it: other threads may. Manager's lock held."""
+        del self._logs[key]
+        self._traffic.retire(log)
+        self._left.add(core.of_a_reader(log._core))
+
+    def _load_there(
+        self,
+        directory: LogDirectory,
+        key: Partition,
+        identity: tuple[int, int],
+        segments_left: Callable[[int], None] | None,
+    ) -> Log:
+        """Load a log. A reader looks for it again if the writer, another process, has deleted, moved or created it
+        again meanwhile."""
+        while True:
+            changes = self._catalog.file.changes
+            try:
+                return self._load(directory, key, identity, segments_left)
+            except (FileNotFoundError, InconsistentTopicId):
+                if not self._state.read_only:
+                    raise
+                before = directory, identity, changes
+                directory, identity = self._catalog.locate(*key)
+                if (directory, identity, self._catalog.file.changes) == before:
+                    raise
 
     def _load(
         self,
@@ -260,12 +299,9 @@ class LogRegistry:
                 _end_cleaning(log)
 
 
-def _has_gone(log: Log) -> bool:
-    """True if the writer, another process, has deleted or moved the directory that this reader has open; closes it."""
-    if not log.read_only or is_directory(log.path):
-        return False
-    log.close()
-    return True
+def has_gone(log: Log) -> bool:
+    """True if the writer, another process, has deleted or moved the directory that this reader has open."""
+    return log.read_only and not is_directory(log.path)
 
 
 def _await_close(log: Log) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Literal
 
 from klog.errors import UnknownTopicOrPartition
+from klog.manager.registry import has_gone
 from klog.values import dataclass
 
 if TYPE_CHECKING:
@@ -59,3 +60,7 @@ class TopicSource:
         for log in logs:
             log.refresh()
         return logs
+
+    def has_gone(self, logs: Iterable[Log]) -> bool:
+        """Has the writer, another process, deleted or moved one of these? logs() then returns those that are there."""
+        return any(map(has_gone, logs))

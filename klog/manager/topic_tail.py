@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Generic, Self, TypeVar
 
 from klog.clock import SystemClock
 from klog.disk import Waiter
+from klog.errors import UnknownTopicOrPartition
 from klog.log.log import Log, waiter_for
 from klog.log.read.in_thread import in_thread
 from klog.log.read.isolation import Isolation
@@ -73,9 +74,14 @@ class TopicTail(Generic[T]):
             quiet_since = clock.monotonic()
             while True:
                 logs = watch.of(self._find_logs)
-                for item in self._delivery.now(logs):
-                    yield item
-                    quiet_since = clock.monotonic()
+                try:
+                    for item in self._delivery.now(logs):
+                        yield item
+                        quiet_since = clock.monotonic()
+                except UnknownTopicOrPartition:
+                    if not self._source.has_gone(logs):
+                        raise
+                    continue  # where it has moved to
                 left = self._left(quiet_since)
                 if left is not None and left <= 0:
                     return
@@ -92,9 +98,14 @@ class TopicTail(Generic[T]):
             quiet_since = clock.monotonic()
             while True:
                 logs = await in_thread(partial(watch.of, self._find_logs))
-                async for item in self._delivery.now_async(logs):
-                    yield item
-                    quiet_since = clock.monotonic()
+                try:
+                    async for item in self._delivery.now_async(logs):
+                        yield item
+                        quiet_since = clock.monotonic()
+                except UnknownTopicOrPartition:
+                    if not self._source.has_gone(logs):
+                        raise
+                    continue
                 left = self._left(quiet_since)
                 if left is not None and left <= 0:
                     return

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 import json
 import shutil
 import threading
 import uuid
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +19,7 @@ import klog
 from klog.clock import ManualClock
 from klog.errors import ConfigUnknown, DuplicateLog, ReadOnly, StorageOffline, UnknownTopicOrPartition
 from klog.manager import moving
+from klog.manager.catalog import TopicCatalog
 from klog.manager.directories import LogDirectory
 from klog.manager.move_note import NOTE
 from klog.progress import Event
@@ -678,6 +681,82 @@ def test_a_reader_in_another_manager_finds_a_moved_partition(tmp_path: Path) -> 
             logs.delete_topic("t")
             with pytest.raises(UnknownTopicOrPartition):
                 reader.log("t")
+
+
+@pytest.mark.parametrize("change", ["move", "delete", "create again"])
+def test_a_reader_loads_a_partition_that_goes_after_it_was_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str
+) -> None:
+    plain = TopicCatalog.entry
+
+    def then_change(catalog: TopicCatalog, topic: str) -> Any:
+        found = plain(catalog, topic)
+        if catalog is reader._catalog and not changed:
+            changed.append(change)
+            if change == "move":
+                logs.move("t", 0, tmp_path / "b")
+            else:
+                logs.delete_topic("t")
+            if change == "create again":
+                filled(logs, 5)
+        return found
+
+    changed: list[str] = []
+    paths = [tmp_path / "a", tmp_path / "b"]
+    with opened(tmp_path) as logs, klog.open(paths, read_only=True) as reader:
+        filled(logs)
+        monkeypatch.setattr(TopicCatalog, "entry", then_change)
+        if change == "delete":
+            with pytest.raises(UnknownTopicOrPartition, match="no topic 't'"):
+                reader.log("t")
+        else:
+            assert values(reader.log("t")) == list(range(60 if change == "move" else 5))
+        assert changed
+
+
+def test_a_held_reader_of_a_moved_partition_stays_open_while_others_ask_for_it(tmp_path: Path) -> None:
+    """Other threads may be inside its calls. It raises what a read of a deleted partition raises, also if the only file
+    is still open."""
+    with opened(tmp_path) as logs:
+        filled(logs, 3)
+        with klog.open([tmp_path / "a", tmp_path / "b"], read_only=True) as reader:
+            held = reader.log("t")
+            begun = iter(held.read())
+            next(begun)
+            logs.move("t", 0, tmp_path / "b")
+            logs.append("t", [(b"k", b"3")])
+            for _ in range(2):
+                for read in (held.read, held.count, partial(held.fetch, 0), lambda: next(held.tail(3))):
+                    with pytest.raises(UnknownTopicOrPartition, match="t-0 is no longer in .*a: it was deleted"):
+                        read()
+                assert values(reader.log("t")) == list(range(4))
+            assert [int(record.value or b"") for record in begun] == [1, 2]
+            logs.move("t", 0, tmp_path / "a")
+            held.refresh()
+            assert values(held) == list(range(4))
+        assert held.closed
+
+
+def test_a_tail_beside_the_writer_goes_on_after_a_move(tmp_path: Path) -> None:
+    """The move comes while it returns records, of which the later ones are in files that it has not opened."""
+    with opened(tmp_path) as logs:
+        filled(logs)
+        with klog.open([tmp_path / "a", tmp_path / "b"], read_only=True) as reader:
+            tail = iter(reader.tail("t", "earliest", timeout=0))
+            found = [next(tail).offset]
+            logs.move("t", 0, tmp_path / "b")
+            logs.append("t", [(b"k", b"60")])
+            assert found + [record.offset for record in tail] == list(range(61))
+
+            async def read() -> list[int]:
+                found = []
+                async for record in reader.tail("t", "earliest", timeout=0):
+                    if not found:
+                        logs.move("t", 0, tmp_path / "a")
+                    found.append(record.offset)
+                return found
+
+            assert asyncio.run(read()) == list(range(61))
 
 
 def test_a_tail_wakes_up_after_a_move(tmp_path: Path) -> None:

@@ -316,6 +316,8 @@ def fetch_shortly(LogCore log not None, offset, max_bytes, isolation, min_one_me
     cdef int64_t first, most, began
     cdef int overflow
     log.follow_writer()
+    if log.follower is not None and log.follower.is_gone:
+        log.check_open()
     if not log.health.takes_reads() or type(offset) is not int or type(max_bytes) is not int or \
             type(min_one_message) is not bool or type(isolation) is not str:
         return None

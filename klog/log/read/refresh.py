@@ -16,6 +16,8 @@
       this batch, perhaps with fewer records, or no batch with its offsets. Then the snapshot loads again
   R7  a reader that was opened during a commit of staged files ends at the commit's base offset, and follows nothing,
       until the commit is applied: each call looks
+  R8  if the directory has gone, reads raise UnknownTopicOrPartition: no writer changes the files that the reader has
+      open. If there is a directory again, the reader goes on with that
 
 Reader and writer share no lock. So a reader may see the first batches of an append that the writer has not finished,
 and that it undoes if its disk fails: a record counts as stored when append() has returned. A reader does not revoke
@@ -31,8 +33,8 @@ import contextlib
 import os
 from collections.abc import Mapping
 
-from klog.disk import Watched, exists
-from klog.errors import CorruptBatch, CorruptCheckpoint, NewerFormat
+from klog.disk import Watched, exists, is_directory
+from klog.errors import CorruptBatch, CorruptCheckpoint, NewerFormat, UnknownTopicOrPartition
 from klog.log.directory import checkpoint
 from klog.log.load.inputs import inputs_of, new_segment
 from klog.log.load.loader import Loaded, load_read_only, settled_listing
@@ -66,18 +68,18 @@ def tail_fingerprint(segment: Segment, position: int) -> TailFingerprint:
 
 def refresh(log: LogCore) -> None:
     """Follow the writer in another process. A writable log is always up to date."""
-    log.check_open()
+    log.health.check_open()  # a directory that had gone may be there again
     if log.follower is not None and not _stays(log):
         with log.lock:
-            log.check_open()
+            log.health.check_open()
             log.follower.refresh_locked(log)
 
 
 class Follower:
     """What a read-only log knows of the writer's files: when the directory last changed, the end of the last segment,
-    the checkpoints. The sole writer of these fields."""
+    the checkpoints. The sole writer of these fields. is_gone: the last look has found no directory (R8)."""
 
-    __slots__ = ("_busy", "_checkpoints", "_epoch", "_epochs", "_last", "_tail", "watched")
+    __slots__ = ("_busy", "_checkpoints", "_epoch", "_epochs", "_last", "_tail", "is_gone", "watched")
 
     def __init__(self) -> None:
         self._tail: TailFingerprint | None = None
@@ -86,7 +88,12 @@ class Follower:
         self._epochs: tuple[int, int, int] | None = None  # leader-epoch-checkpoint as it was read last
         self._epoch = -1  # the newest of the batches since the load
         self._busy = False
+        self.is_gone = False  # R8
         self.watched = Watched()
+
+    def gone(self, log: LogCore) -> UnknownTopicOrPartition:
+        """The error for a log whose directory has gone (R8)."""
+        return gone(log)
 
     def begin(self, log: LogCore) -> None:
         """Look at the files, before they are loaded."""
@@ -182,7 +189,9 @@ class Follower:
                 self.watched.accept()
         except FileNotFoundError:  # a file was deleted after the listing, or the whole directory was
             self.distrust()
+            self.is_gone = not _stays(log) and has_gone(log.path)
             return False
+        self.is_gone = False
         return True
 
     # ---- commits of staged files -------------------------------------------------------------------------------------
@@ -353,6 +362,20 @@ class Follower:
             self._checkpoints[path] = state
             return offsets
         return None
+
+
+def has_gone(path: str) -> bool:
+    """Has the directory of a partition been removed from an existing log.dir?"""
+    return not is_directory(path) and is_directory(os.path.dirname(path))
+
+
+def gone(log: LogCore) -> UnknownTopicOrPartition:
+    """The error for a log whose directory has gone."""
+    parent = os.path.dirname(log.path)
+    return UnknownTopicOrPartition(
+        f"{log.name} is no longer in {parent}: it was deleted, or moved to another log.dir, since it was opened. "
+        f"`klog ls {parent}` lists what is there"
+    )
 
 
 def _follow_start(log: LogCore) -> None:

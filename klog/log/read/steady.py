@@ -6,12 +6,12 @@ reports a deleted log. Any thread.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from klog.disk import is_directory
-from klog.errors import CorruptBatch, CorruptData, UnknownTopicOrPartition
+from klog.errors import CorruptBatch, CorruptData
+from klog.log.read.refresh import gone, has_gone
 from klog.log.state._log_core import LogCore
 from klog.log.state._segment_list import Moment
 
@@ -131,14 +131,5 @@ def note_next_offset(log: LogCore, error: Exception, offset: int) -> None:
 
 def check_there(log: LogCore, error: Exception) -> None:
     """Raise UnknownTopicOrPartition if the error is due to the deletion of the whole log."""
-    if isinstance(error, FileNotFoundError) and (log.health.deleted or _is_gone(log.path)):
-        parent = os.path.dirname(log.path)
-        raise UnknownTopicOrPartition(
-            f"{log.name} is no longer in {parent}: it was deleted, or moved to another log.dir while it was "
-            f"read. `klog ls {parent}` lists what is there"
-        ) from error
-
-
-def _is_gone(path: str) -> bool:
-    """Has the directory been removed from an existing log.dir?"""
-    return not is_directory(path) and is_directory(os.path.dirname(path))
+    if isinstance(error, FileNotFoundError) and (log.health.deleted or has_gone(log.path)):
+        raise gone(log) from error

@@ -325,9 +325,12 @@ cdef class LogCore:
     # Calls and failures
 
     def check_open(self):
-        """Raise LogClosed, StorageOffline or ForkedHandle unless the log can be read."""
+        """Raise LogClosed, StorageOffline or ForkedHandle unless the log can be read, UnknownTopicOrPartition if a reader
+        has found no directory at its path."""
         if not self.health.takes_reads():
             self.health.check_open()
+        if self.follower is not None and self.follower.is_gone:
+            raise self.follower.gone(self)
 
     def check_writable(self):
         """Raise unless the log can be changed; see Health."""
