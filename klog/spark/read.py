@@ -159,6 +159,9 @@ class _RangeReader:
         isolation: Literal["read_committed", "log_end"] = "read_committed" if self._reading.committed else "log_end"
         try:
             for chunk in log.chunks(self._at, self._stop, isolation, scan=True):
+                if _is_another_topic(self._wanted, log):  # since the last chunk, or while this one was read
+                    self._look(log)
+                    return
                 self._counts.stored_bytes += len(chunk.buffer)
                 yield from self._rows_of(chunk)
                 self._at = max(self._at, chunk.stop)
@@ -313,12 +316,18 @@ def _loss(wanted: Range, present: Present) -> DataLoss:
     )
 
 
+def _is_another_topic(wanted: Range, log: Log) -> bool:
+    """Was the topic deleted and created again since the plan?"""
+    found = log.topic_id
+    return wanted.topic_id is not None and found is not None and str(found) != wanted.topic_id
+
+
 def present_part(wanted: Range, log: Log) -> Present:
     """Compare a planned range with the log as it is."""
     start, stop = wanted.start_offset, wanted.end_offset
     first, end = log.log_start_offset, log.log_end_offset
     present = f"{wanted.path} now holds [{first}, {end})"
-    if wanted.topic_id is not None and log.topic_id is not None and str(log.topic_id) != wanted.topic_id:
+    if _is_another_topic(wanted, log):
         return Present(stop, stop, (
             f"{wanted.path} now holds the topic with id {log.topic_id}, not {wanted.topic_id}: the topic was deleted "
             f"and created again since the query was planned; run it again"

@@ -734,6 +734,30 @@ def test_a_truncation_between_two_chunks(tmp_path: Path, keep: int) -> None:
                 assert left == list(range(1, keep))
 
 
+@pytest.mark.parametrize("fail", [True, False])
+def test_a_topic_that_is_created_again_between_two_chunks(tmp_path: Path, fail: bool) -> None:
+    """The new log has all of the planned offsets, too."""
+
+    def fill(value: bytes) -> None:
+        logs.create_topic("t", config={"segment.bytes": 1 << 20, "file.delete.delay.ms": 0})
+        for _ in range(30):
+            logs.append("t", [(None, value * 100_000)])
+
+    with klog.open(tmp_path / "data", create=True) as logs:
+        fill(b"a")
+        ranges = planned(tmp_path / "data")
+        parts = read_ranges(ranges, schema("value"), Reading(fail_on_data_loss=fail))
+        found = [next(parts)]
+        logs.delete_topic("t")
+        fill(b"b")
+        if fail:
+            with pytest.raises(DataLoss, match="the topic was deleted and created again"):
+                found += parts
+        else:
+            found += parts
+    assert {value[:1] for part in found for value in part["value"].to_pylist()} == {b"a"}
+
+
 def test_several_log_directories(tmp_path: Path) -> None:
     """Partitions of one topic in two log.dirs, as a broker with two disks has them."""
     for number, home in enumerate(("a", "b")):
