@@ -167,7 +167,7 @@ class _RangeReader:
                 self._at = max(self._at, chunk.stop)
             if log.log_end_offset < self._stop:  # truncated where this reader was
                 self._look(log)
-        except OffsetOutOfRange:  # deleted or truncated meanwhile
+        except (OffsetOutOfRange, UnknownTopicOrPartition):  # deleted, truncated or created again meanwhile
             before = self._at, self._stop
             self._look(log)
             if before == (self._at, self._stop):

@@ -173,3 +173,23 @@ def test_a_topic_that_is_deleted_and_recreated_beside_a_reader(tmp_path: Path) -
         assert [record.value for record in beside.read("events")] == [b"new"] * 3
         named = beside.reader("events", "r")
         assert len(list(named)) == 3
+
+
+def test_a_read_has_no_records_of_two_topics_of_the_same_name(tmp_path: Path) -> None:
+    """The new log is longer than where the readers are."""
+    config = {"segment.bytes": 100, "file.delete.delay.ms": 0}
+    with klog.open(tmp_path, create=True) as logs, klog.open(tmp_path, read_only=True) as beside:
+        for value in (b"old", b"new"):
+            logs.create_topic("events", config=config)
+            for _ in range(10):
+                logs.append("events", [(None, value)])
+            if value == b"old":
+                alone = klog.Log.open(tmp_path / "events-0", read_only=True)
+                begun = [iter(log.read()) for log in (beside.log("events"), alone)]
+                assert [next(records).value for records in begun] == [b"old"] * 2
+                logs.delete_topic("events")
+        for records in begun:
+            with pytest.raises(UnknownTopicOrPartition, match="deleted and created again while it was read"):
+                list(records)
+        assert [record.value for record in alone.read()] == [b"new"] * 10
+        alone.close()

@@ -17,7 +17,7 @@
   R7  a reader that was opened during a commit of staged files ends at the commit's base offset, and follows nothing,
       until the commit is applied: each call looks
   R8  if the directory has gone, reads raise UnknownTopicOrPartition: no writer changes the files that the reader has
-      open. If there is a directory again, the reader goes on with that
+      open. If there is a directory again, the reader goes on with that; but no read has records of two topics
 
 Reader and writer share no lock. So a reader may see the first batches of an append that the writer has not finished,
 and that it undoes if its disk fails: a record counts as stored when append() has returned. A reader does not revoke
@@ -31,6 +31,7 @@ from __future__ import annotations
 import bisect
 import contextlib
 import os
+import uuid
 from collections.abc import Mapping
 
 from klog.disk import Watched, exists, is_directory
@@ -77,9 +78,21 @@ def refresh(log: LogCore) -> None:
 
 class Follower:
     """What a read-only log knows of the writer's files: when the directory last changed, the end of the last segment,
-    the checkpoints. The sole writer of these fields. is_gone: the last look has found no directory (R8)."""
+    the checkpoints. The sole writer of these fields. is_gone: the last look has found no directory (R8).
+    lives: how often the topic was created again."""
 
-    __slots__ = ("_busy", "_checkpoints", "_epoch", "_epochs", "_last", "_tail", "is_gone", "watched")
+    __slots__ = (
+        "_busy",
+        "_checkpoints",
+        "_epoch",
+        "_epochs",
+        "_last",
+        "_tail",
+        "_topic_id",
+        "is_gone",
+        "lives",
+        "watched",
+    )
 
     def __init__(self) -> None:
         self._tail: TailFingerprint | None = None
@@ -88,7 +101,9 @@ class Follower:
         self._epochs: tuple[int, int, int] | None = None  # leader-epoch-checkpoint as it was read last
         self._epoch = -1  # the newest of the batches since the load
         self._busy = False
-        self.is_gone = False  # R8
+        self._topic_id: uuid.UUID | None = None  # in partition.metadata, at the load
+        self.is_gone = False
+        self.lives = 0
         self.watched = Watched()
 
     def gone(self, log: LogCore) -> UnknownTopicOrPartition:
@@ -97,6 +112,7 @@ class Follower:
 
     def begin(self, log: LogCore) -> None:
         """Look at the files, before they are loaded."""
+        self._topic_id = log.options.topic_id or checkpoint.read_topic_id(log.path)
         self.stat(log)
         self._epochs_changed(log)
 
@@ -315,12 +331,15 @@ class Follower:
         inputs.check_gaps = False  # the writer may compact the topic by now
         self._epochs_changed(log)
         loaded = load_read_only(inputs)
+        before, topic_id = self._topic_id, checkpoint.read_topic_id(log.path)
         if loaded.segments:  # a broker lowers its checkpoint after it truncates
             first, last = loaded.segments[0], loaded.segments[-1]
             loaded.log_start_offset = max(min(loaded.log_start_offset, last.next_offset), first.base_offset)
         for segment in log.segments:
             segment.close()  # the name may belong to another file now
         log.directory.loaded(inputs.segment_dir)
+        self._topic_id = topic_id or before
+        self.lives += before is not None and topic_id not in (None, before)
         log.reload(loaded)
         self.loaded(log, loaded)
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 from typing import TypeVar
 
 from klog.disk import is_directory
-from klog.errors import CorruptBatch, CorruptData
+from klog.errors import CorruptBatch, CorruptData, UnknownTopicOrPartition
 from klog.log.read.refresh import gone, has_gone
 from klog.log.state._log_core import LogCore
 from klog.log.state._segment_list import Moment
@@ -56,11 +56,15 @@ def resuming(log: LogCore, start: int, stop: int, read: Callable[[int], Iterator
     """The pieces of [start, stop) that read(offset) yields from an offset on, each with the offset after it.
 
     If a writer has changed the files meanwhile, other than by appends, it reads on after the last piece. Raises
-    OffsetOutOfRange if what follows was truncated or deleted.
+    OffsetOutOfRange if what follows was truncated or deleted, UnknownTopicOrPartition if the topic was created again.
     """
     log.check_open()
-    offset = start
+    offset, lives = start, _lives(log)
     while offset < stop:
+        if _lives(log) != lives:
+            raise UnknownTopicOrPartition(
+                f"{log.name}: the topic was deleted and created again while it was read; read it again"
+            )
         log.check_held(offset)
         moment = log.moment
         try:
@@ -81,6 +85,10 @@ def resuming(log: LogCore, start: int, stop: int, read: Callable[[int], Iterator
         except OSError as error:
             log.read_failed(error)
             raise
+
+
+def _lives(log: LogCore) -> int:
+    return 0 if log.follower is None else int(log.follower.lives)
 
 
 def overtaken(log: LogCore, moment: Moment) -> bool:
