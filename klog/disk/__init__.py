@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from klog.disk.lock import DirectoryLock, check_directory_lock, directory_lock, holder_of
     from klog.disk.new_directories import make_directories, sync_name
     from klog.disk.new_file import FileSink, NewFile
-    from klog.disk.presence import check_directory, exists, is_directory, settled_change
+    from klog.disk.presence import check_directory, exists, is_directory, refuse_link, settled_change
     from klog.disk.private import read_private
     from klog.disk.removal import remove_tree
     from klog.disk.send import YIELD_BYTES, HasFileno, cork, send_bytes, send_yielding
@@ -98,6 +98,7 @@ __all__ = [
     "read_parts",
     "read_private",
     "read_whole",
+    "refuse_link",
     "remove_tree",
     "send_bytes",
     "send_slice",
@@ -155,6 +156,7 @@ _PLACES = {
     "read_parts": "_batch_read",
     "read_private": "private",
     "read_whole": "_whole",
+    "refuse_link": "presence",
     "remove_tree": "removal",
     "send_bytes": "send",
     "send_slice": "_send",

@@ -161,7 +161,7 @@ class DirectoryLock:
             with contextlib.suppress(OSError):  # a child that has not yet closed its copy would keep the lock
                 fcntl.fcntl(self._directory, _F_OFD_SETLK, _flock(fcntl.F_UNLCK))
             with contextlib.suppress(OSError):
-                if self.alone() and self._has_its_name():  # not after a release that was interrupted behind unlink()
+                if self.alone() and self._has_its_name():  # not after a release that was interrupted after unlink()
                     os.unlink(self.path)
         self._file.close()
         self._directory.close()

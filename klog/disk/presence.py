@@ -55,6 +55,19 @@ def check_directory(path: str) -> str:
     return path
 
 
+def refuse_link(path: str) -> None:
+    """Raise OSError if a partition of a log.dir that is written is a symbolic link to a directory: another process may
+    write where it leads to, under the lock of that log.dir and with the checkpoints there."""
+    if os.path.islink(path) and is_directory(path):
+        raise OSError(
+            errno.ELOOP,
+            f"a symbolic link: the lock and the checkpoints of {os.path.dirname(path)} do not cover where it leads. "
+            "Open the log.dir of that directory, move the directory here, or mount it here (mount --bind); "
+            "read_only=True follows the link",
+            path,
+        )
+
+
 def _mode(path: str, follow_symlinks: bool) -> int | None:
     """None if there is no such path."""
     with naming_the_next_step(path, reading=True):

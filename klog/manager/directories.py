@@ -12,7 +12,6 @@ Kafka: LogManager's maps of one directory, CleanShutdownFileHandler, OffsetCheck
 from __future__ import annotations
 
 import contextlib
-import errno
 import json
 import os
 import uuid
@@ -25,9 +24,9 @@ from klog.disk import (
     exists,
     failed_sync_in,
     identity_of,
-    is_directory,
     is_final,
     naming_the_next_step,
+    refuse_link,
     settled_change,
     sync_name,
 )
@@ -228,21 +227,14 @@ class LogDirectory:
     def identity(self, topic: str, partition: int) -> tuple[int, int] | None:
         """Return the identity of the partition's directory (see Claim); None if it is not here.
 
-        Raises OSError for a symbolic link in a log.dir that is written: another process may write where it leads to,
-        under the lock of that log.dir and with the checkpoints there.
+        Raises OSError for a symbolic link in a log.dir that is written.
         """
         if self.offline is not None:
             return None
         path = self.partition_path(topic, partition)
         identity = identity_of(path, links=self.read_only)
-        if identity is None and os.path.islink(path) and is_directory(path):
-            raise OSError(
-                errno.ELOOP,
-                f"a symbolic link: the lock and the checkpoints of {self.path} do not cover where it leads. Open the "
-                "log.dir of that directory, move the directory here, or mount it here (mount --bind); read_only=True "
-                "follows the link",
-                path,
-            )
+        if identity is None:
+            refuse_link(path)
         return identity
 
     # ---- checkpoints -------------------------------------------------------------------------------------------------
@@ -434,6 +426,10 @@ class LogDirectory:
             self.was_clean = False
             _log.error("event=directory_offline path=%s reason=%s", self.path, reason)
             self.on_failure(self, reason)
+
+    def left_out(self, reason: str) -> None:
+        """It could not be opened, and the manager goes on without it."""
+        self.offline = reason
 
     @contextlib.contextmanager
     def guarded(self) -> Iterator[None]:

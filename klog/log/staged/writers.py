@@ -34,6 +34,7 @@ from klog.disk import (
     is_directory,
     is_full,
     read_whole,
+    refuse_link,
     remove_tree,
 )
 from klog.errors import CorruptCheckpoint, NewerFormat
@@ -98,8 +99,10 @@ def announce(log_dir: str, token: str, process: Driver | None, files: Files) -> 
 
 
 def make_staging(log_dir: str, topic: str, partition: int, token: str, process: Driver | None, files: Files) -> str:
-    """Announce the job and make its staging directory in a partition. Returns the path."""
+    """Announce the job and make its staging directory in a partition. Returns the path. Raises OSError, also if the
+    partition is a symbolic link, which the commit would not follow."""
     path = layout.staging_path(log_dir, topic, partition, token)
+    refuse_link(os.path.dirname(path))
     with directory_lock(log_dir):  # tasks of several processes begin at once
         _announce(log_dir, token, process, files, to_stage=True)
         for directory in (os.path.dirname(path), path):
