@@ -444,6 +444,11 @@ class ForkedHandle(KlogError):
     """A write in a forked child on a log that its parent opened; open the log again in the child."""
 
 
+class Overtaken(KlogError):
+    """A compaction, a purge or a dry run of one was interrupted each time: by retention, a truncation, a rename of the
+    directory, or a call that waits for the log. Nothing is lost: try again."""
+
+
 class ReentrantCall(KlogError, RuntimeError):
     """A call inside another call of the same thread on the same log or directory, which only a signal handler can make.
 

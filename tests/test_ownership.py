@@ -82,6 +82,7 @@ STATE = {
     "segment": "segment/segment.py",
     "segment_dir": "segment/segment_dir.py",
     "segment_list": "log/state/_segment_list.pyx",
+    "txn_index": "segment/txn_index.py",
     "watermark": "log/state/_high_watermark.pyx",
 }
 _STORE = re.compile(

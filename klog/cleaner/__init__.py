@@ -9,9 +9,8 @@ cleanable_now                the same for a log
 plan_cleaning, build, adopt  a cleaning by two processes: CleaningPlan, Built; SplitNeeded
 read_first_dirty, write_first_dirty      cleaner-offset-checkpoint
 KeyMap                       key -> latest offset, in bounded memory
-Overtaken                    the log has changed during a round; nothing is lost
-CleaningAborted              the same, because another caller waits for the round to end
-SplitFirst                   the same, because a segment had to be split
+CleaningAborted              errors.Overtaken, because another caller waits for the round to end
+SplitFirst                   errors.Overtaken, because a segment had to be split
 """
 
 from klog.cleaner._keymap import KeyMap
@@ -24,7 +23,7 @@ from klog.cleaner.purge import purge_key
 from klog.cleaner.round import RoundStats, clean_round
 from klog.cleaner.staged import Built, CleaningPlan, SplitNeeded, adopt, build, plan_cleaning
 from klog.log.retain.cleaning_stats import CompactionStats, Held, PurgeStats, WastedKey
-from klog.log.state.cleaning_state import CleaningAborted, Overtaken
+from klog.log.state.cleaning_state import CleaningAborted
 
 __all__ = [
     "Built",
@@ -35,7 +34,6 @@ __all__ = [
     "Dirt",
     "Held",
     "KeyMap",
-    "Overtaken",
     "PurgeStats",
     "RoundStats",
     "SplitFirst",

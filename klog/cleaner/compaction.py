@@ -8,17 +8,17 @@ from collections.abc import Sequence
 from klog.cleaner._keymap import KeyMap
 from klog.cleaner._waste import Waste
 from klog.cleaner.checkpoints import read_first_dirty, write_first_dirty
-from klog.cleaner.forecast import OVERTAKEN_MAX, as_rolled_locked, foreseen, held, wasted
+from klog.cleaner.forecast import OVERTAKEN_MAX, as_rolled_locked, foreseen, given_up, held, wasted
 from klog.cleaner.overflow import SplitFirst
 from klog.cleaner.plan import Dirt, cleanable, dirt
 from klog.cleaner.round import RoundStats, clean_round
-from klog.errors import ConfigUnknown, PolicyViolation
+from klog.errors import ConfigUnknown, Overtaken, PolicyViolation
 from klog.log.core import LogCore
 from klog.log.read.isolation import last_stable_offset
 from klog.log.read.lookup import count
 from klog.log.read.steady import steadily
 from klog.log.retain.cleaning_stats import CompactionStats
-from klog.log.state.cleaning_state import Overtaken, cleaning_by_hand
+from klog.log.state.cleaning_state import cleaning_by_hand
 from klog.log.write.roll import roll as roll_log
 from klog.progress import Event, Progress
 from klog.segment import Segment
@@ -75,10 +75,10 @@ def _clean(log: LogCore, rounds: int | None, progress: Progress | None) -> list[
                     write_first_dirty(log, stats.end, rewritten)
         except SplitFirst:
             continue  # happens at most once per segment
-        except Overtaken:
+        except Overtaken as error:
             overtaken += 1
-            if overtaken > OVERTAKEN_MAX:
-                raise
+            if overtaken == OVERTAKEN_MAX:
+                raise given_up(log, "while it was compacted") from error
             continue
         done.append(stats)
         if stats.end <= range_.first_dirty:

@@ -8,13 +8,12 @@ from typing import Any, TypeVar, cast
 
 from klog.cleaner._waste import Waste
 from klog.cleaner.plan import Dirt, newest_ms
-from klog.errors import CorruptData, OffsetOutOfRange
+from klog.errors import CorruptData, OffsetOutOfRange, Overtaken
 from klog.log.core import LogCore
 from klog.log.read.isolation import last_stable_offset
 from klog.log.read.reader import LogReader
 from klog.log.read.steady import overtaken, steady
 from klog.log.retain.cleaning_stats import Held, WastedKey
-from klog.log.state.cleaning_state import Overtaken
 from klog.log.state.segments import closed_from
 from klog.segment import Segment
 from klog.values import dataclass
@@ -42,7 +41,12 @@ def foreseen(log: LogCore, what: str, look: Callable[[], T]) -> T:
             log.check_open()
             if not overtaken(log, moment) or number == OVERTAKEN_MAX:
                 raise
-    raise Overtaken(f"{log.name} was changed {OVERTAKEN_MAX} times during {what}: try again")
+    raise given_up(log, f"during {what}")
+
+
+def given_up(log: LogCore, when: str) -> Overtaken:
+    """The error after the last of OVERTAKEN_MAX attempts."""
+    return Overtaken(f"{log.name} was changed {OVERTAKEN_MAX} times {when}: try again")
 
 
 class _Rolled:

@@ -15,11 +15,10 @@ from __future__ import annotations
 import os
 
 from klog.cleaner.swap import check_unchanged, cleaned_dir, publish_locked, replace_all_locked, write_cleaned
-from klog.errors import CorruptBatch, KlogError
+from klog.errors import CorruptBatch, KlogError, Overtaken
 from klog.log.core import LogCore
 from klog.log.load.inputs import inputs_of, new_segment
 from klog.log.load.overflow import Part, is_flipped, plan, write_parts
-from klog.log.state.cleaning_state import Overtaken
 from klog.logger import logger_of
 from klog.segment import Segment
 

@@ -30,16 +30,16 @@ from klog.cleaner import audit
 from klog.cleaner._clean import Rewriter
 from klog.cleaner._find import KeySearch
 from klog.cleaner._keymap import KeyMap
-from klog.cleaner.forecast import OVERTAKEN_MAX, foreseen
+from klog.cleaner.forecast import OVERTAKEN_MAX, foreseen, given_up
 from klog.cleaner.rewriting import NullOutput, Source, index_for, swap_in, write_segment
 from klog.cleaner.swap import check_uncut, cleaned_dir, write_cleaned
 from klog.cleaner.transactions import CleanedTransactions
-from klog.errors import CorruptData, KlogError, ReadFailed
+from klog.errors import CorruptData, KlogError, Overtaken, ReadFailed
 from klog.log.core import LogCore
 from klog.log.read.aborted_transactions import aborted_in, may_need
 from klog.log.read.isolation import last_stable_offset
 from klog.log.retain.cleaning_stats import PurgeStats
-from klog.log.state.cleaning_state import Overtaken, cleaning_by_hand
+from klog.log.state.cleaning_state import cleaning_by_hand
 from klog.log.write.failures import guard
 from klog.log.write.removal import unlink_now
 from klog.log.write.roll import roll
@@ -152,7 +152,7 @@ class _Purge:
                 log.check_writable()  # raises if the log was deleted
                 if self._moment() == moment:
                     raise
-        raise Overtaken(f"{log.name} was changed {OVERTAKEN_MAX} times while a key was purged: try again")
+        raise given_up(log, "while a key was purged")
 
     def _moment(self) -> tuple[int, int, int]:
         """A value that a truncation or removal changes; this purge's own swaps do not."""

@@ -19,11 +19,10 @@ from klog.cleaner.plan import SPAN_MAX, Dirt, cleaned_segments, dirty_segments, 
 from klog.cleaner.rewriting import NullOutput, Source, index_for, swap_in, write_segment
 from klog.cleaner.swap import cleaned_dir, write_cleaned
 from klog.cleaner.transactions import CleanedTransactions
-from klog.errors import CorruptData, ReadFailed
+from klog.errors import CorruptData, Overtaken, ReadFailed
 from klog.log.core import LogCore
 from klog.log.read.aborted_transactions import aborted_of_met
 from klog.log.read.isolation import last_stable_offset, producer_state
-from klog.log.state.cleaning_state import Overtaken
 from klog.log.state.segments import number_of
 from klog.logger import logger_of
 from klog.segment import AbortedTransaction, IndexPair, Segment

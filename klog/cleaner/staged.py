@@ -25,9 +25,9 @@ from klog.cleaner.rewriting import Source, index_for, swap_in
 from klog.cleaner.round import Round, RoundStats
 from klog.cleaner.swap import cleaned_dir, write_cleaned
 from klog.disk import HandleCache, exists
-from klog.errors import KlogError
+from klog.errors import KlogError, Overtaken
 from klog.log.core import LogCore
-from klog.log.state.cleaning_state import Overtaken, cleaning_by_hand
+from klog.log.state.cleaning_state import cleaning_by_hand
 from klog.segment import Segment, SegmentDir, names
 from klog.values import dataclass, field
 

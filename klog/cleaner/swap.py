@@ -18,9 +18,9 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 
 from klog.disk import exists, failed_sync_in, is_final
+from klog.errors import Overtaken
 from klog.log.core import LogCore
 from klog.log.load.inputs import inputs_of, new_segment
-from klog.log.state.cleaning_state import Overtaken
 from klog.log.write.failures import guard, guard_sync, uninterrupted
 from klog.log.write.removal import mark_for_deletion_locked, unlink_later_locked
 from klog.segment import Segment, SegmentDir, names
@@ -62,7 +62,7 @@ def replace_locked(log: LogCore, cleaned: Segment, sources: Sequence[Segment], s
     one.
     """
     (live,) = replace_all_locked(log, [cleaned], sources, sizes)
-    live.txn_index.checked = True
+    live.txn_index.note_checked()
     return live
 
 

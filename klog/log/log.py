@@ -799,7 +799,8 @@ class Log:
         Readers and appenders continue meanwhile.
 
         Raises CorruptBatch for damage, which stays as it is, ConfigUnknown, PolicyViolation if cleanup.policy has no
-        `compact`, OSError (a full disk: the log is as before).
+        `compact`, Overtaken if other calls have interrupted a round ten times, OSError (a full disk: the log is as
+        before).
         """
         roll, dry_run = flag("roll", roll), flag("dry_run", dry_run)
         core = self._core.now if dry_run else self._core
@@ -822,8 +823,8 @@ class Log:
         klog-audit.jsonl of the log.dir records the purge, without the key. Consumers are not notified: append a
         tombstone before, and let them read it. dry_run writes nothing. Readers and appenders continue meanwhile.
 
-        Raises TypeError, CorruptBatch for damage, CorruptAudit, OSError (a full disk: each segment is either as before
-        or purged).
+        Raises TypeError, CorruptBatch for damage, CorruptAudit, Overtaken if other calls have interrupted it ten times,
+        OSError (a full disk: each segment is either as before or purged).
         """
         roll, dry_run = flag("roll", roll), flag("dry_run", dry_run)
         core = self._core.now if dry_run else self._core

@@ -16,7 +16,6 @@ from collections.abc import Callable
 from klog.cleaner import (
     CleaningAborted,
     KeyMap,
-    Overtaken,
     RoundStats,
     SplitFirst,
     clean_round,
@@ -26,7 +25,7 @@ from klog.cleaner import (
 )
 from klog.clock import Clock, ManualClock
 from klog.disk import Files, is_final
-from klog.errors import CorruptData, LogClosed, StorageOffline, UnknownTopicOrPartition
+from klog.errors import CorruptData, LogClosed, Overtaken, StorageOffline, UnknownTopicOrPartition
 from klog.histogram import Histogram
 from klog.log.log import Log
 from klog.logger import logger_of

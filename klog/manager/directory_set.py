@@ -64,7 +64,7 @@ class DirectorySet:
                     if len(paths) == 1:
                         raise
                     failure = error
-                    directory.offline = str(error)
+                    directory.left_out(str(error))
                     _log.warning("event=directory_unusable path=%s reason=%s", directory.path, error)
             if not self.online():
                 raise StorageOffline(f"none of the log directories can be used: {self._reasons()}") from failure

@@ -162,8 +162,8 @@ class Segment(SegmentState):
                 index = self._txn_index
                 if index is None:
                     path = self.segment_dir.path(self.base_offset, names.TXN_INDEX)
-                    index = self._txn_index = TxnIndex(path, self.base_offset, self.segment_dir.files)
-                    index.writable = self.segment_dir.writable
+                    files, writable = self.segment_dir.files, self.segment_dir.writable
+                    index = self._txn_index = TxnIndex(path, self.base_offset, files, writable=writable)
         return index
 
     # ---- handles -----------------------------------------------------------------------------------------------

@@ -74,10 +74,10 @@ class TxnIndex(TxnIndexState):
 
     _entries: tuple[AbortedTransaction, ...] | None
 
-    def __init__(self, path: str, base_offset: int, files: Files) -> None:
+    def __init__(self, path: str, base_offset: int, files: Files, *, writable: bool = False) -> None:
         self.path = path
-        self.writable = False
-        self.checked = False  # set once it is verified that no entries are lost if the file is missing
+        self.writable = writable
+        self.checked = False
         self._base_offset = base_offset
         self._files = files
         self._entries = None
@@ -100,6 +100,10 @@ class TxnIndex(TxnIndexState):
                     data = bytes(file.read(0, size))
             self._entries = tuple(parse_txn_index(data, self.path))
         return self._entries
+
+    def note_checked(self) -> None:
+        """It has been compared with the markers: no entries are lost, also if the file is missing."""
+        self.checked = True
 
     @property
     def settled(self) -> bool:

@@ -13,7 +13,7 @@ import pytest
 import klog
 from klog.cleaner import read_first_dirty
 from klog.clock import ManualClock
-from klog.errors import CorruptBatch, LogClosed
+from klog.errors import CorruptBatch, LogClosed, Overtaken
 from klog.progress import Event
 from tests.cleaner.logs import CONFIG, NOW, append, damage, fill, offsets, open_log, values
 
@@ -140,6 +140,27 @@ def test_a_log_deleted_by_the_progress_callback_is_closed(tmp_path: Path, act: s
         with pytest.raises(LogClosed):
             run(progress=delete)
         assert logs.offline_directories == {}
+
+
+@pytest.mark.parametrize("act", ["compact", "purge"])
+def test_what_is_interrupted_each_time_is_given_up(tmp_path: Path, act: str) -> None:
+    """The tenth time, with the next step in the error."""
+    stage = "clean" if act == "compact" else "purge"
+    with open_log(tmp_path / "t-0") as log:
+        fill(log)
+        cuts: list[int] = []
+
+        def change(event: Event) -> None:
+            if event.stage == stage:
+                cuts.append(log.truncate_to(60))
+                append(log, [(b"key-1", b"%d" % number) for number in range(4)], batch=1)
+                log.roll()
+
+        run: Any = log.compact if act == "compact" else functools.partial(log.purge_key, b"key-1")
+        with pytest.raises(Overtaken, match="t-0 was changed 10 times while .*: try again"):
+            run(progress=change)
+        assert len(cuts) >= 10
+        run()
 
 
 @pytest.mark.parametrize("stage", ["index", "clean", "purge"])

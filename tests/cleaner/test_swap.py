@@ -11,10 +11,10 @@ from pathlib import Path
 import pytest
 
 import klog
-from klog.cleaner import Dirt, KeyMap, Overtaken, clean_round
+from klog.cleaner import Dirt, KeyMap, clean_round
 from klog.cleaner.swap import check_unchanged
 from klog.disk import RealFiles
-from klog.errors import CorruptLog, StorageOffline
+from klog.errors import CorruptLog, Overtaken, StorageOffline
 from tests.cleaner.logs import append, done_in, fill, offsets, open_log, values
 from tests.support.crash_files import CrashFiles, PowerCut
 from tests.support.failing_files import FailingFiles

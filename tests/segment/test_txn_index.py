@@ -43,8 +43,7 @@ def test_present_needs_whole_entries(tmp_path: Path, size: int, present: bool) -
 
 
 def index_of(directory: Path, entries: list[AbortedTransaction], base: int = 0) -> TxnIndex:
-    index = TxnIndex(str(directory / f"{base:020d}.txnindex"), base, RealFiles())
-    index.writable = True
+    index = TxnIndex(str(directory / f"{base:020d}.txnindex"), base, RealFiles(), writable=True)
     index.write(entries)
     return index
 

@@ -71,7 +71,7 @@ class DerivedState:
         epochs = self.epochs if self._lost else None  # B6
         aborted = replay(scan.notable, segment.file, producers, epochs, segment.base_offset)
         segment.txn_index.write(aborted)
-        segment.txn_index.checked = True
+        segment.txn_index.note_checked()
         producers.skip_to(segment.next_offset)
 
     def finish(

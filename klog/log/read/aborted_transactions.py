@@ -144,7 +144,7 @@ def aborted_in(log: LogCore, segment: Segment) -> Sequence[AbortedTransaction]:
         except FileNotFoundError:
             segment.forget_paths()
             raise
-        index.checked = True
+        index.note_checked()
         return entries
 
 

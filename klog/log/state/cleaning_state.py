@@ -26,14 +26,10 @@ import threading
 from collections.abc import Callable, Iterator
 from typing import Literal
 
-from klog.errors import KlogError, ReentrantCall
+from klog.errors import Overtaken, ReentrantCall
 from klog.log.state._log_core import LogCore
 
 State = Literal["none", "in progress", "aborted", "paused"]
-
-
-class Overtaken(KlogError):
-    """The log has changed during the cleaning: by retention, truncation or a rename of its directory."""
 
 
 class CleaningAborted(Overtaken):
