@@ -17,7 +17,7 @@ import uuid
 from typing import TYPE_CHECKING, Any, Final
 
 from klog.broker.settings import BrokerSettings
-from klog.coordinator.coordinator_log import INTERNAL_TOPICS
+from klog.coordinator.coordinator_log import CONSUMER_OFFSETS, INTERNAL_TOPICS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from klog.errors import TopicExists, UnknownTopicOrPartition
 from klog.log.directory.partition_names import METADATA_TOPIC
 from klog.manager.topics import partition_count
@@ -30,9 +30,6 @@ if TYPE_CHECKING:
     from klog.manager import LogManager
     from klog.scheduler import Scheduler
 
-CONSUMER_OFFSETS: Final = "__consumer_offsets"
-TRANSACTION_STATE: Final = "__transaction_state"
-SHARE_GROUP_STATE: Final = "__share_group_state"
 _NO_ID: Final = uuid.UUID("6b1c63ea-7c1f-4b6e-9a53-5c7b3a7d1f10")  # the name space of ids made from names
 
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from klog.broker import late_apis
-from klog.broker.catalog import CONSUMER_OFFSETS, TRANSACTION_STATE
 from klog.broker.late import Late
 from klog.broker.transaction_check import TransactionCheck
 from klog.clock import ManualClock
+from klog.coordinator.coordinator_log import CONSUMER_OFFSETS, TRANSACTION_STATE
 from klog.coordinator.groups.config import GroupConfig
 from klog.coordinator.groups.consumer_config import ConsumerGroupConfig
 from klog.coordinator.share import ShareGroupConfig, ShareKind

@@ -36,9 +36,8 @@ if TYPE_CHECKING:
     from klog.clock import Clock
     from klog.log import Log
 
-_FINAL_EPOCH = -1
-_INITIAL_EPOCH = 0
-_EPOCH_MAX = 2**31 - 1
+INITIAL_EPOCH, FINAL_EPOCH = 0, -1
+EPOCH_MAX = 2**31 - 1
 _EVICTION_SECONDS = 120.0
 _REVIEW_SECONDS = 1.0
 _order_of = attrgetter("order")
@@ -266,7 +265,7 @@ class FetchSessions:
                 return None
             number = 0
             while number == 0 or number in self._sessions:
-                number = int.from_bytes(os.urandom(4), "big") & _EPOCH_MAX
+                number = int.from_bytes(os.urandom(4), "big") & EPOCH_MAX
             session = self._sessions[number] = FetchSession(number, uses_ids, partitions, now, self._purgatory)
             return session
 
@@ -310,16 +309,16 @@ class FetchSessions:
                 return ErrorCode.INVALID_FETCH_SESSION_EPOCH
             if session.uses_ids != uses_ids:
                 return ErrorCode.FETCH_SESSION_TOPIC_ID_ERROR
-            session.epoch = 1 if epoch == _EPOCH_MAX else epoch + 1
+            session.epoch = epoch % EPOCH_MAX + 1  # Kafka: FetchMetadata.nextEpoch
             session.last_used = self._clock.monotonic()
             return session
 
 
 def is_incremental(session_epoch: int) -> bool:
     """Does a request with this epoch continue a session?"""
-    return session_epoch not in (_INITIAL_EPOCH, _FINAL_EPOCH)
+    return session_epoch not in (INITIAL_EPOCH, FINAL_EPOCH)
 
 
 def is_final(session_epoch: int) -> bool:
     """Does a request with this epoch want no session?"""
-    return session_epoch == _FINAL_EPOCH
+    return session_epoch == FINAL_EPOCH

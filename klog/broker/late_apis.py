@@ -41,12 +41,12 @@ TRANSACTIONS: Final = frozenset(
         ApiKey.DESCRIBE_PRODUCERS,
     )
 )
+# Those that change topics, with the first version that is refused beyond the quota (KIP-599).
+TOPIC_CHANGES: Final = {ApiKey.CREATE_TOPICS: 6, ApiKey.DELETE_TOPICS: 5, ApiKey.CREATE_PARTITIONS: 3}
 # Those of the admin package that may wait for disks, and so must not be handled in a network thread.
 ADMIN_SLOW: Final = frozenset(
     (
-        ApiKey.CREATE_TOPICS,
-        ApiKey.DELETE_TOPICS,
-        ApiKey.CREATE_PARTITIONS,
+        *TOPIC_CHANGES,
         ApiKey.DELETE_RECORDS,
         ApiKey.INCREMENTAL_ALTER_CONFIGS,
         ApiKey.ALTER_CONFIGS,

@@ -120,7 +120,7 @@ class Metadata:
         name = self._topics.name_of(topic_id)
         if name is None:
             return Topic(error_code=ErrorCode.UNKNOWN_TOPIC_ID, name=None, topic_id=topic_id)
-        if not context.authorized("DESCRIBE", "TOPIC", name):  # as in Kafka: an id is no secret, a name is
+        if not context.authorized("DESCRIBE", "TOPIC", name):  # as in Kafka: an id is public, a name is not
             return Topic(error_code=ErrorCode.TOPIC_AUTHORIZATION_FAILED, name=None, topic_id=topic_id)
         return self._topic(context, request, name, nodes)
 

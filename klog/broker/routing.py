@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from klog.broker.error_responses import error_response
 from klog.broker.partitions import NotLeader
-from klog.coordinator import CoordinatorLog
+from klog.coordinator.coordinator_log import CONSUMER_OFFSETS, TRANSACTION_STATE, CoordinatorLog
 from klog.protocol import ApiKey, ErrorCode
 
 if TYPE_CHECKING:
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
 
     Handle = Callable[[RequestContext, Any], Message | None]
 
-_OFFSETS, _TRANSACTIONS = "__consumer_offsets", "__transaction_state"
 _GROUP = dict.fromkeys(
     (
         ApiKey.JOIN_GROUP,
@@ -44,32 +43,32 @@ _GROUP = dict.fromkeys(
         ApiKey.ALTER_SHARE_GROUP_OFFSETS,
         ApiKey.DELETE_SHARE_GROUP_OFFSETS,
     ),
-    (_OFFSETS, "group_id"),
+    (CONSUMER_OFFSETS, "group_id"),
 )
 _TRANSACTION = dict.fromkeys(
-    (ApiKey.INIT_PRODUCER_ID, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.END_TXN), (_TRANSACTIONS, "transactional_id")
+    (ApiKey.INIT_PRODUCER_ID, ApiKey.ADD_OFFSETS_TO_TXN, ApiKey.END_TXN), (TRANSACTION_STATE, "transactional_id")
 )
 _ONE = {
     **_GROUP,
     **_TRANSACTION,
-    ApiKey.ADD_PARTITIONS_TO_TXN: (_TRANSACTIONS, "v3_and_below_transactional_id"),
-    ApiKey.OFFSET_FETCH: (_OFFSETS, "group_id"),
+    ApiKey.ADD_PARTITIONS_TO_TXN: (TRANSACTION_STATE, "v3_and_below_transactional_id"),
+    ApiKey.OFFSET_FETCH: (CONSUMER_OFFSETS, "group_id"),
 }
 # topic, array of the request, array of the response
 _SEVERAL = {
-    ApiKey.DESCRIBE_GROUPS: (_OFFSETS, "groups", "groups"),
-    ApiKey.CONSUMER_GROUP_DESCRIBE: (_OFFSETS, "group_ids", "groups"),
-    ApiKey.SHARE_GROUP_DESCRIBE: (_OFFSETS, "group_ids", "groups"),
-    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: (_OFFSETS, "groups", "groups"),
-    ApiKey.DELETE_GROUPS: (_OFFSETS, "groups_names", "results"),
-    ApiKey.DESCRIBE_TRANSACTIONS: (_TRANSACTIONS, "transactional_ids", "transaction_states"),
+    ApiKey.DESCRIBE_GROUPS: (CONSUMER_OFFSETS, "groups", "groups"),
+    ApiKey.CONSUMER_GROUP_DESCRIBE: (CONSUMER_OFFSETS, "group_ids", "groups"),
+    ApiKey.SHARE_GROUP_DESCRIBE: (CONSUMER_OFFSETS, "group_ids", "groups"),
+    ApiKey.DESCRIBE_SHARE_GROUP_OFFSETS: (CONSUMER_OFFSETS, "groups", "groups"),
+    ApiKey.DELETE_GROUPS: (CONSUMER_OFFSETS, "groups_names", "results"),
+    ApiKey.DESCRIBE_TRANSACTIONS: (TRANSACTION_STATE, "transactional_ids", "transaction_states"),
 }
-_OFFSET_FETCHES = (_OFFSETS, "groups", "groups")
+_OFFSET_FETCHES = (CONSUMER_OFFSETS, "groups", "groups")
 _OFFSET_FETCH_SEVERAL = 8  # the first version of OffsetFetch for several groups
 _ADD_PARTITIONS_SEVERAL = 4  # the first version of AddPartitionsToTxn for other brokers
 _LISTED = {
-    ApiKey.LIST_GROUPS: (_OFFSETS, "groups", "group_id"),
-    ApiKey.LIST_TRANSACTIONS: (_TRANSACTIONS, "transaction_states", "transactional_id"),
+    ApiKey.LIST_GROUPS: (CONSUMER_OFFSETS, "groups", "group_id"),
+    ApiKey.LIST_TRANSACTIONS: (TRANSACTION_STATE, "transaction_states", "transactional_id"),
 }
 
 
@@ -113,7 +112,7 @@ class Coordinated:
     """The handlers of coordinators, as one of several brokers has them. Any thread."""
 
     def __init__(self, topics: Topics, nodes: Nodes, node_id: int) -> None:
-        self._logs = {topic: CoordinatorLog(topics, topic) for topic in (_OFFSETS, _TRANSACTIONS)}
+        self._logs = {topic: CoordinatorLog(topics, topic) for topic in (CONSUMER_OFFSETS, TRANSACTION_STATE)}
         self._nodes = nodes
         self._node_id = node_id
 

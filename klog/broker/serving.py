@@ -19,6 +19,7 @@ from klog.broker.protection import SLOW as SLOW_PROTECTION
 from klog.broker.protection import Protection
 from klog.broker.purgatory import Purgatory
 from klog.broker.request_metrics import RequestMetrics
+from klog.broker.settings import BROKER_FILE
 from klog.clock import SystemClock
 from klog.coordinator import FindCoordinator
 from klog.coordinator.groups.consumer_config import GROUP_KEYS as CONSUMER_KEYS
@@ -50,8 +51,6 @@ if TYPE_CHECKING:
 _FEATURES = {"group.version": (0, 1, 1), "share.version": (0, 1, 1), "transaction.version": (0, 2, 2)}
 # A new block of producer ids, and markers in many partitions, may wait for the disk.
 _SLOW_TRANSACTIONS = frozenset((ApiKey.INIT_PRODUCER_ID, ApiKey.END_TXN, ApiKey.WRITE_TXN_MARKERS))
-_MUTATIONS = (ApiKey.CREATE_TOPICS, ApiKey.DELETE_TOPICS, ApiKey.CREATE_PARTITIONS)
-_BROKER_FILE = "klog-broker.json"
 _OWN_DEFAULTS = ("num.network.threads", "socket.request.max.bytes")  # not those of klog.config
 _APPENDING = frozenset(
     (
@@ -170,7 +169,7 @@ class Serving:
             self._protection,
         ]
         handlers = _handlers(components if authentication is None else [*components, authentication])
-        for api in _MUTATIONS:
+        for api in late_apis.TOPIC_CHANGES:
             handlers[api] = _throttled(handlers[api])
         handlers[ApiKey.TXN_OFFSET_COMMIT] = _held(check, handlers[ApiKey.TXN_OFFSET_COMMIT])
         return handlers | ApiVersions({*handlers, *LEADER_APIS}, _FEATURES, self._release).handlers()
@@ -212,7 +211,7 @@ class Serving:
         """Begin the leader epochs of this start. Load the configurations that clients have set, and the state that the
         coordinators have in the internal topics. Before the first request."""
         self._epochs.start(self._topics, after_crash=not is_of_kafka(self._logs.paths))
-        if exists(os.path.join(self._logs.path, _BROKER_FILE)):
+        if exists(os.path.join(self._logs.path, BROKER_FILE)):
             self._admin.get().start()  # before the groups are loaded, whose sessions it configures
         self._coordinators.load()
 

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Final
+
 from klog.config.keyed import Keyed, key
 from klog.values import dataclass
+
+BROKER_FILE: Final = "klog-broker.json"  # what clients have set: klog.broker.admin.dynamic_configs
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,8 +10,9 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
+from klog.broker.fetch_sessions import FINAL_EPOCH, INITIAL_EPOCH
 from klog.broker.partitions import code_of, find_log
-from klog.broker.share_sessions import FINAL_EPOCH, INITIAL_EPOCH, SessionKey, ShareSession, ShareSessions
+from klog.broker.share_sessions import SessionKey, ShareSession, ShareSessions
 from klog.coordinator.groups.refusal import Refused
 from klog.coordinator.share.share_partition import RENEW, Acknowledgement
 from klog.coordinator.share.state_log import ShareKey

@@ -13,6 +13,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING
 
+from klog.broker.fetch_sessions import EPOCH_MAX
 from klog.coordinator.groups.refusal import Refused
 from klog.protocol import ErrorCode
 from klog.values import NamedTuple
@@ -24,8 +25,6 @@ if TYPE_CHECKING:
     from klog.network import Connection
     from klog.scheduler import Scheduler, Task
 
-INITIAL_EPOCH, FINAL_EPOCH = 0, -1
-_EPOCH_MAX = 2**31 - 1
 _SWEEP_MS = 1_000
 
 
@@ -101,7 +100,7 @@ class ShareSessions:
                     ErrorCode.INVALID_SHARE_SESSION_EPOCH,
                     f"Epoch {session.epoch} of the session expected, not {epoch}.",
                 )
-            session.epoch = 1 if epoch == _EPOCH_MAX else epoch + 1
+            session.epoch = epoch % EPOCH_MAX + 1  # Kafka: ShareRequestMetadata.nextEpoch
             session.partitions |= dict.fromkeys(added)
             for each in forgotten:
                 session.partitions.pop(each, None)

@@ -26,7 +26,10 @@ if TYPE_CHECKING:
     from klog.security.context import Topics
 
 # Topics that only coordinators write. Kafka: Topic.isInternal.
-INTERNAL_TOPICS: Final = frozenset(("__consumer_offsets", "__transaction_state", "__share_group_state"))
+CONSUMER_OFFSETS: Final = "__consumer_offsets"
+TRANSACTION_STATE: Final = "__transaction_state"
+SHARE_GROUP_STATE: Final = "__share_group_state"
+INTERNAL_TOPICS: Final = frozenset((CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE))
 _INT_MIN = -(2**31)
 
 

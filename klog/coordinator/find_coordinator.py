@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from klog.coordinator.coordinator_log import CoordinatorLog
+from klog.coordinator.coordinator_log import CONSUMER_OFFSETS, TRANSACTION_STATE, CoordinatorLog
 from klog.errors import KlogError
 from klog.logger import logger_of
 from klog.protocol import ApiKey, ErrorCode, messages
@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 
 _KEYS_VERSION = 4
 _TYPES = {
-    0: ("GROUP", "__consumer_offsets", ErrorCode.GROUP_AUTHORIZATION_FAILED),
-    1: ("TRANSACTIONAL_ID", "__transaction_state", ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
+    0: ("GROUP", CONSUMER_OFFSETS, ErrorCode.GROUP_AUTHORIZATION_FAILED),
+    1: ("TRANSACTIONAL_ID", TRANSACTION_STATE, ErrorCode.TRANSACTIONAL_ID_AUTHORIZATION_FAILED),
 }
 _NOWHERE = (-1, "", -1)
 _log = logger_of("coordinator")

@@ -15,6 +15,7 @@ from collections.abc import Iterator
 from typing import Final
 
 from klog.broker.admin import dynamic_configs
+from klog.broker.settings import BROKER_FILE
 from klog.clock import SystemClock
 from klog.disk import Files
 from klog.handover.cluster import config_records
@@ -84,7 +85,7 @@ def _quotas(directory: str, files: Files) -> Iterator[MetadataRecord]:
 
 
 def _configs(directory: str, node_id: int) -> Iterator[MetadataRecord]:
-    broker, default, groups = dynamic_configs.read(os.path.join(directory, dynamic_configs.FILE))
+    broker, default, groups = dynamic_configs.read(os.path.join(directory, BROKER_FILE))
     resources = [("broker", str(node_id), broker), ("broker", "", default)]
     resources += [("group", name, own) for name, own in groups.items()]
     for kind, name, config in resources:

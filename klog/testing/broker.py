@@ -14,6 +14,7 @@ from klog import arguments
 from klog.broker import Broker
 from klog.clock import ManualClock, SystemClock
 from klog.config import LogConfig, config_values
+from klog.coordinator.coordinator_log import CONSUMER_OFFSETS, CoordinatorLog
 from klog.disk import RealFiles, remove_tree
 from klog.manager.topic_life import PARTITIONS_MAX
 from klog.manager.topics import check_topic_name
@@ -41,7 +42,6 @@ if TYPE_CHECKING:
     from klog.testing.recording import Recorder
     from klog.testing.watching import Watch
 
-_OFFSETS = "__consumer_offsets"
 _MECHANISM = "SCRAM-SHA-256"
 _DEFAULTS = {
     "auto.create.topics.enable": True,  # as Kafka's default, which programs under test may count on
@@ -532,17 +532,15 @@ class TestBroker:
 
     def coordinator(self, group: str) -> int:
         """The id of the broker that coordinates a consumer group."""
-        return self._broker.nodes.placement(_OFFSETS, self._partition_of(group)).leader
+        return self._broker.nodes.placement(CONSUMER_OFFSETS, self._partition_of(group)).leader
 
     def move_coordinator(self, group: str, broker: int) -> None:
         """Let one of several brokers coordinate a consumer group, and those in the same partition of
         __consumer_offsets. The one before refuses its requests. Raises ValueError."""
-        self._broker.lead(_OFFSETS, self._partition_of(group), broker)
+        self._broker.lead(CONSUMER_OFFSETS, self._partition_of(group), broker)
 
     def _partition_of(self, group: str) -> int:
-        from klog.coordinator import CoordinatorLog
-
-        return CoordinatorLog(self._broker.topics, _OFFSETS).partition_for(arguments.text("group", group))
+        return CoordinatorLog(self._broker.topics, CONSUMER_OFFSETS).partition_for(arguments.text("group", group))
 
     def stop_broker(self, node_id: int) -> None:
         """Stop one of several brokers: its port refuses connections, and others lead what it led. Raises ValueError for

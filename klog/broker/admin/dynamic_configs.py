@@ -16,6 +16,7 @@ import threading
 from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
+from klog.broker.settings import BROKER_FILE
 from klog.disk import Files, RealFiles, read_whole
 from klog.errors import CorruptCheckpoint, InvalidConfig
 from klog.log.directory import versioned
@@ -29,7 +30,6 @@ if TYPE_CHECKING:
     from klog.config import ManagerConfig
     from klog.manager import LogManager
 
-FILE: Final = "klog-broker.json"
 VERSION: Final = 1
 _STEPS = 32  # doublings of a 32-bit number
 _log = logger_of("broker")
@@ -43,7 +43,7 @@ class DynamicConfigs:
         self._logs = logs
         self._certificates = certificates
         self._files = files or RealFiles()
-        self._path = os.path.join(logs.path, FILE)
+        self._path = os.path.join(logs.path, BROKER_FILE)
         self._lock = threading.Lock()
         self._listeners: list[Callable[[ManagerConfig], object]] = []
         self.broker: Mapping[str, str]

@@ -11,13 +11,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from klog.broker.admin.failures import Refused
-from klog.protocol import ApiKey, ErrorCode
+from klog.broker.late_apis import TOPIC_CHANGES
+from klog.protocol import ErrorCode
 
 if TYPE_CHECKING:
     from klog.security import Context
-
-# The first version that is refused.
-_STRICT = {ApiKey.CREATE_TOPICS: 6, ApiKey.DELETE_TOPICS: 5, ApiKey.CREATE_PARTITIONS: 3}
 
 
 class Charge(Protocol):
@@ -38,7 +36,7 @@ class Mutations:
     def __init__(self, charge: Charge, context: Context) -> None:
         self._charge = charge
         self._context = context
-        self._strict = context.version >= _STRICT[context.api]
+        self._strict = context.version >= TOPIC_CHANGES[context.api]
         self.throttle_ms = 0
 
     def add(self, partitions: int) -> None:

@@ -13,13 +13,14 @@ from __future__ import annotations
 import uuid
 from typing import TYPE_CHECKING
 
-from klog.coordinator.groups.classic_member import join_refused, sync_refused
+from klog.coordinator.groups.classic_group import CONSUMER
+from klog.coordinator.groups.classic_member import MEMBER_ID_REQUIRED_VERSION, join_refused, sync_refused
 from klog.coordinator.groups.consumer_draft import ConsumerDraft
 from klog.coordinator.groups.consumer_group import ConsumerGroup
 from klog.coordinator.groups.consumer_heartbeat import Outcome, Subscription, check_size, check_static, replace_static
 from klog.coordinator.groups.consumer_member import ClassicMetadata, ConsumerMember, MemberState
 from klog.coordinator.groups.consumer_records import id_text
-from klog.coordinator.groups.group_conversion import CONSUMER, assignment_bytes, read_subscription
+from klog.coordinator.groups.group_conversion import assignment_bytes, read_subscription
 from klog.coordinator.groups.refusal import Refused
 from klog.coordinator.groups.table import AppendFailed
 from klog.protocol import ErrorCode, messages
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from klog.coordinator.groups.group import Group
     from klog.protocol.messages import ConsumerProtocolSubscription, Heartbeat, JoinGroup, SyncGroup
     from klog.security.context import Context
-
-_MEMBER_ID_REQUIRED_VERSION = 4
 
 
 def _consumer(group: Group) -> ConsumerGroup:
@@ -50,8 +49,8 @@ class ClassicInConsumer:
     def join(
         self, context: Context, group: Group, request: JoinGroup.Request, protocols: Protocols
     ) -> JoinGroup.Response | None:
-        """A member joins, or joins again. None: the group is no consumer group with members any more, since this member
-        was the last one with the new protocol."""
+        """A member joins, or joins again. None: this member was the last one with the new protocol, and the group is a
+        classic one now, or empty."""
         try:
             return self._join(context, _consumer(group), request, protocols)
         except Refused as refused:
@@ -67,7 +66,7 @@ class ClassicInConsumer:
         instance_id = request.group_instance_id
         check_size(group, member_id)
         subscription = self._check_protocols(group, request, protocols)
-        if is_new and instance_id is None and context.version >= _MEMBER_ID_REQUIRED_VERSION:
+        if is_new and instance_id is None and context.version >= MEMBER_ID_REQUIRED_VERSION:
             return join_refused(context, ErrorCode.MEMBER_ID_REQUIRED, member_id)
         draft = ConsumerDraft(group, self._consumers.now_ms())
         before = self._member(draft, member_id, instance_id, is_new=is_new)

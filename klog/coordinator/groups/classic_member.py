@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 Protocols = list[tuple[str, bytes]]
 """The protocols that a member supports, the preferred one first: name, and the member's metadata for it."""
+# From this version of JoinGroup on a new dynamic member has to join again, with the id that the response has (KIP-394).
+MEMBER_ID_REQUIRED_VERSION = 4
 _log = logger_of("coordinator")
 
 

@@ -10,7 +10,7 @@ import uuid
 from typing import TYPE_CHECKING
 
 from klog.coordinator.groups.classic_group import COMPLETING, EMPTY, PREPARING, STABLE, ClassicGroup
-from klog.coordinator.groups.classic_member import ClassicMember, join_refused, sync_refused
+from klog.coordinator.groups.classic_member import MEMBER_ID_REQUIRED_VERSION, ClassicMember, join_refused, sync_refused
 from klog.coordinator.groups.group_keys import read_group_id
 from klog.coordinator.groups.group_records import group_record, group_record_with, restore
 from klog.coordinator.groups.rebalances import Rebalances
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from klog.security.context import Context
 
 _NONE = ErrorCode.NONE
-_MEMBER_ID_REQUIRED_VERSION = 4
 _MEMBERS_LEAVE_VERSION = 3
 _PROTOCOL_IN_SYNC_VERSION = 5
 _SKIP_ASSIGNMENT_VERSION = 9
@@ -167,7 +166,7 @@ class ClassicGroups:
         if existing is not None:
             new = _member(context, request, member_id, protocols)
             return self._replace_static(context, group, group.members[existing], new)
-        if instance_id is None and context.version >= _MEMBER_ID_REQUIRED_VERSION:
+        if instance_id is None and context.version >= MEMBER_ID_REQUIRED_VERSION:
             self._rebalances.add_pending(group, member_id, request.session_timeout_ms)
             return join_refused(context, ErrorCode.MEMBER_ID_REQUIRED, member_id)
         self._rebalances.add(group, _member(context, request, member_id, protocols), context)

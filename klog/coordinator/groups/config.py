@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from klog.config.keyed import INT_MAX, Keyed, key
+from klog.arguments import INT_MAX
+from klog.config.keyed import Keyed, key
 from klog.values import dataclass
 
 

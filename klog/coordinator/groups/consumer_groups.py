@@ -14,6 +14,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from klog.coordinator.coordinator_log import CONSUMER_OFFSETS
 from klog.coordinator.groups.classic_group import ClassicGroup
 from klog.coordinator.groups.consumer_config import ConsumerGroupConfig
 from klog.coordinator.groups.consumer_group import ConsumerGroup
@@ -23,7 +24,7 @@ from klog.coordinator.groups.consumer_records import EPOCH, encode_changes
 from klog.coordinator.groups.describing import describe_groups
 from klog.coordinator.groups.group_conversion import can_become_classic, classic_members, to_classic, to_consumer
 from klog.coordinator.groups.refusal import Refused
-from klog.coordinator.groups.table import TOPIC, AppendFailed, GroupTable
+from klog.coordinator.groups.table import AppendFailed, GroupTable
 from klog.logger import logger_of
 from klog.protocol import ErrorCode, messages
 
@@ -62,7 +63,7 @@ class ConsumerGroups:
         """Apply a record while the coordinator loads."""
         from klog.internal_topics import decode  # reads schemas
 
-        found = decode(record, TOPIC)
+        found = decode(record, CONSUMER_OFFSETS)
         if found is None or found.key is None:
             return
         group_id = found.key["group_id"]

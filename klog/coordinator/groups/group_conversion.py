@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from klog.coordinator.groups import consumer_records as records
+from klog.coordinator.groups.classic_group import CONSUMER
 from klog.coordinator.groups.classic_member import ClassicMember
 from klog.coordinator.groups.consumer_member import ClassicMetadata, ConsumerMember, partitions_of
 from klog.coordinator.groups.group_records import group_record
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from klog.coordinator.groups.group import Records
     from klog.protocol.messages import ConsumerProtocolSubscription
     from klog.security.context import Topics
-
-CONSUMER = "consumer"
 
 
 def read_subscription(metadata: bytes) -> tuple[int, ConsumerProtocolSubscription] | None:
@@ -61,7 +60,7 @@ def assignment_bytes(member: ConsumerMember, topics: Topics) -> bytes:
 
 
 def to_consumer(classic: ClassicGroup, group: ConsumerGroup) -> list[records.Change] | None:
-    """The changes that give a new consumer group the members of a classic one; None if one is no consumer.
+    """The changes that give a new consumer group the members of a classic one; None if one is not a consumer.
 
     If the classic group is rebalancing, its members have the assignments of the last generation, or none.
     """

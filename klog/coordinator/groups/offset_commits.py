@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
+from klog.coordinator.coordinator_log import CONSUMER_OFFSETS
 from klog.coordinator.groups.classic_group import PREPARING, STABLE, ClassicGroup
 from klog.coordinator.groups.offset_records import NO_ID, Committed, offset_key, offset_value
-from klog.coordinator.groups.table import TOPIC, AppendFailed, GroupTable
+from klog.coordinator.groups.table import AppendFailed, GroupTable
 from klog.errors import KlogError
 from klog.protocol import ApiKey, ErrorCode, messages
 
@@ -161,7 +162,7 @@ class OffsetCommits:
             request.transactional_id,
             request.producer_id,
             request.producer_epoch,
-            TOPIC,
+            CONSUMER_OFFSETS,
             partition,
             adds=context.version >= _TXN_V2_VERSION,
         )

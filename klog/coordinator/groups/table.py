@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klog.coordinator.coordinator_log import CoordinatorLog
+from klog.coordinator.coordinator_log import CONSUMER_OFFSETS, CoordinatorLog
 from klog.coordinator.groups.deadlines import Deadlines
 from klog.coordinator.groups.offsets import OffsetStore
 from klog.errors import KlogError
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from klog.scheduler import Scheduler
     from klog.security.context import Topics
 
-TOPIC = "__consumer_offsets"
 _log = logger_of("coordinator")
 _AS_RESPONSE = {
     ErrorCode.UNKNOWN_TOPIC_OR_PARTITION: ErrorCode.COORDINATOR_NOT_AVAILABLE,
@@ -54,7 +53,7 @@ class GroupTable:
         self.config = config
         self.lock = OwnLock()
         self.deadlines = Deadlines(scheduler, self.lock)
-        self.log = CoordinatorLog(topics, TOPIC)
+        self.log = CoordinatorLog(topics, CONSUMER_OFFSETS)
         self.offsets = OffsetStore()
         self.unavailable = ErrorCode.COORDINATOR_LOAD_IN_PROGRESS
         self._groups: dict[str, Group] = {}
@@ -117,5 +116,5 @@ class GroupTable:
 def _failed(error: Exception) -> AppendFailed:
     code = _BY_NUMBER[error.code] if isinstance(error, KlogError) else ErrorCode.KAFKA_STORAGE_ERROR
     if code is not ErrorCode.INVALID_PRODUCER_EPOCH:
-        _log.warning("event=append_failed topic=%s error=%s", TOPIC, error)
+        _log.warning("event=append_failed topic=%s error=%s", CONSUMER_OFFSETS, error)
     return AppendFailed(_AS_RESPONSE.get(code, code))

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from klog.config.keyed import INT_MAX, Keyed, key
+from klog.arguments import INT_MAX
+from klog.config.keyed import Keyed, key
 from klog.coordinator.groups.own_config import OwnKey, check_bounds, with_own
 from klog.values import dataclass
 

@@ -10,11 +10,12 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
+from klog.coordinator.coordinator_log import CONSUMER_OFFSETS
 from klog.coordinator.groups.consumer_heartbeat import Client
 from klog.coordinator.groups.consumer_records import Change, encode_changes
 from klog.coordinator.groups.describing import describe_groups
 from klog.coordinator.groups.refusal import Refused
-from klog.coordinator.groups.table import TOPIC, AppendFailed, GroupTable
+from klog.coordinator.groups.table import AppendFailed, GroupTable
 from klog.coordinator.share.heartbeat import JOIN_EPOCH, LEAVE_EPOCH, check_heartbeat, heartbeat, leave
 from klog.coordinator.share.share_group import EPOCH, ShareGroup
 from klog.coordinator.share.state_log import ShareKey
@@ -57,7 +58,7 @@ class ShareGroups:
         """Apply a record while the coordinator loads."""
         from klog.internal_topics import decode  # reads schemas
 
-        found = decode(record, TOPIC)
+        found = decode(record, CONSUMER_OFFSETS)
         if found is None or found.key is None:
             return
         group_id = found.key["group_id"]

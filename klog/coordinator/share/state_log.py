@@ -14,9 +14,9 @@ SharePartition.restore() does.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
-from klog.coordinator.coordinator_log import CoordinatorLog
+from klog.coordinator.coordinator_log import SHARE_GROUP_STATE, CoordinatorLog
 from klog.coordinator.groups.consumer_records import id_of, id_text
 from klog.coordinator.share.share_partition import Plan, SharePartition, StateBatch
 from klog.errors import CorruptData
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from klog.record import Record
     from klog.security.context import Topics
 
-TOPIC: Final = "__share_group_state"
 _SNAPSHOT, _UPDATE = "share_snapshot", "share_update"
 _PRUNE_RECORDS = 10_000
 
@@ -76,7 +75,7 @@ class ShareStateLog:
 
     def __init__(self, topics: Topics, updates_max: int) -> None:
         self._topics = topics
-        self._log = CoordinatorLog(topics, TOPIC)
+        self._log = CoordinatorLog(topics, SHARE_GROUP_STATE)
         self._updates_max = updates_max
         self._since_pruned: dict[int, int] = {}  # by partition: how many records
         self._prune_at: dict[int, int] = {}  # by partition: at how many prune() looks again
@@ -156,7 +155,7 @@ class ShareStateLog:
         for shared in known:
             homes.get(self._log.partition_for(str(shared.key)), []).append(shared)
         for partition, some in homes.items():
-            log = self._topics.log(TOPIC, partition)
+            log = self._topics.log(SHARE_GROUP_STATE, partition)
             if log is None or self._since_pruned[partition] < 4 * len(some):
                 self._prune_at[partition] = self._since_pruned[partition] + _PRUNE_RECORDS
                 continue
@@ -177,7 +176,7 @@ class ShareStateLog:
 
     def _apply(self, found: dict[ShareKey, Shared], partition: int, record: Record) -> None:
         self._since_pruned[partition] = self._since_pruned.get(partition, 0) + 1
-        decoded = decode(record, TOPIC)
+        decoded = decode(record, SHARE_GROUP_STATE)
         if decoded is None or decoded.key is None:
             return
         key = ShareKey(decoded.key["group_id"], id_of(decoded.key["topic_id"]), decoded.key["partition"])

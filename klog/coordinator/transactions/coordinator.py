@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from klog.coordinator.coordinator_log import CONSUMER_OFFSETS, TRANSACTION_STATE
 from klog.coordinator.transactions.admin_handlers import AdminHandlers
 from klog.coordinator.transactions.decisions import Producer
 from klog.coordinator.transactions.handlers import ClientHandlers
-from klog.coordinator.transactions.markers import OFFSETS, Markers
+from klog.coordinator.transactions.markers import Markers
 from klog.coordinator.transactions.metadata import VERSION_2
 from klog.coordinator.transactions.producer_ids import ProducerIds
 from klog.coordinator.transactions.registry import Registry
-from klog.coordinator.transactions.state_log import TOPIC, StateLog
+from klog.coordinator.transactions.state_log import StateLog
 from klog.coordinator.transactions.transactions import Transactions
 from klog.disk import RealFiles
 from klog.errors import KlogError
@@ -132,7 +133,7 @@ class TransactionCoordinator:
         """The producer ids of all transactions, and of all producers that the logs know. It loads every log."""
         for metadata in self._registry.all():
             yield from (metadata.producer_id, metadata.previous_producer_id, metadata.next_producer_id)
-        for topic in sorted({*self._topics.names(), OFFSETS, TOPIC}):
+        for topic in sorted({*self._topics.names(), CONSUMER_OFFSETS, TRANSACTION_STATE}):
             for partition in range(self._topics.partitions(topic) or 0):
                 try:
                     log = self._topics.log(topic, partition)

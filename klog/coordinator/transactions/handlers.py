@@ -13,9 +13,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from klog.coordinator.coordinator_log import INTERNAL_TOPICS, CoordinatorLog
+from klog.coordinator.coordinator_log import CONSUMER_OFFSETS, INTERNAL_TOPICS, CoordinatorLog
 from klog.coordinator.transactions.decisions import Producer
-from klog.coordinator.transactions.markers import OFFSETS
 from klog.coordinator.transactions.metadata import NO_EPOCH, NO_ID, VERSION_1, VERSION_2, Partition
 from klog.coordinator.transactions.transactions import FAILURES, NO_PRODUCER, Transactions, error_of
 from klog.protocol import ApiKey, ErrorCode
@@ -47,7 +46,7 @@ class ClientHandlers:
     def __init__(self, transactions: Transactions, topics: Topics) -> None:
         self._transactions = transactions
         self._topics = topics
-        self._offsets = CoordinatorLog(topics, OFFSETS)
+        self._offsets = CoordinatorLog(topics, CONSUMER_OFFSETS)
 
     def handlers(self) -> dict[ApiKey, Handler]:
         """The APIs, each with what handles its requests."""
@@ -152,7 +151,7 @@ class ClientHandlers:
         if not context.authorized("READ", "GROUP", request.group_id):
             return ErrorCode.GROUP_AUTHORIZATION_FAILED
         try:
-            partition = OFFSETS, self._offsets.partition_for(request.group_id)
+            partition = CONSUMER_OFFSETS, self._offsets.partition_for(request.group_id)
         except FAILURES as failure:
             return error_of(failure)
         producer = Producer(request.producer_id, request.producer_epoch)

@@ -9,8 +9,9 @@ Kafka: TransactionMarkerChannelManager, WriteTxnMarkersRequest.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
+from klog.coordinator.coordinator_log import CONSUMER_OFFSETS
 from klog.errors import InvalidProducerEpoch, TransactionCoordinatorFenced, UnknownTopicOrPartition
 from klog.record import encode
 from klog.record.control import marker
@@ -21,8 +22,6 @@ if TYPE_CHECKING:
     from klog.coordinator.transactions.metadata import Partition
     from klog.log import Log
     from klog.security.context import Topics
-
-OFFSETS: Final = "__consumer_offsets"
 
 
 class Markers:
@@ -56,7 +55,7 @@ class Markers:
             is_control=True,
         )
         log.append_batches(data, origin="coordinator")
-        if partition[0] == OFFSETS:
+        if partition[0] == CONSUMER_OFFSETS:
             self._on_marker(partition[1], producer_id, committed)
         if self._appended is not None:
             self._appended(*partition)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from klog.coordinator.coordinator_log import CoordinatorLog
+from klog.coordinator.coordinator_log import TRANSACTION_STATE, CoordinatorLog
 from klog.coordinator.transactions.metadata import EMPTY, NO_ID, STATES, Partition, TransactionMetadata
 from klog.errors import CorruptData
 from klog.internal_topics import decode, encode_key, encode_value
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from klog.record import Record
     from klog.security.context import Topics
 
-TOPIC: Final = "__transaction_state"
 _VERSION: Final = 1
 _KIND: Final = "transaction"
 _log = logger_of("coordinator")
@@ -34,7 +33,7 @@ class StateLog:
 
     def __init__(self, topics: Topics) -> None:
         self._topics = topics
-        self._log = CoordinatorLog(topics, TOPIC)
+        self._log = CoordinatorLog(topics, TRANSACTION_STATE)
 
     def put(self, metadata: TransactionMetadata) -> None:
         """Append a record. Raises what CoordinatorLog.append raises."""
@@ -49,7 +48,7 @@ class StateLog:
 
     def coordinator_epoch(self, transactional_id: str) -> int:
         """The leader epoch of the partition that has this transactional id."""
-        log = self._topics.log(TOPIC, self._log.partition_for(transactional_id))
+        log = self._topics.log(TRANSACTION_STATE, self._log.partition_for(transactional_id))
         return 0 if log is None else log.leader_epoch
 
     def load(self) -> dict[str, TransactionMetadata]:
@@ -58,7 +57,7 @@ class StateLog:
 
         def apply(partition: int, record: Record, _producer_id: int) -> None:
             try:
-                decoded = decode(record, TOPIC)
+                decoded = decode(record, TRANSACTION_STATE)
                 if decoded is None or decoded.key is None:
                     return
                 name = decoded.key["transactional_id"]
@@ -67,7 +66,9 @@ class StateLog:
                 else:
                     found[name] = _metadata_of(name, decoded.value)
             except (CorruptData, ValueError, KeyError, TypeError) as error:
-                _log.error("event=transaction_record_skipped partition=%s-%d reason=%s", TOPIC, partition, error)
+                _log.error(
+                    "event=transaction_record_skipped partition=%s-%d reason=%s", TRANSACTION_STATE, partition, error
+                )
 
         self._log.replay(apply)
         return found
