@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from klog import values
+from klog.arguments import INT_MAX, LONG_MAX
 from klog.cli.output import json_option, print_json, styled
 from klog.shown import size
 
@@ -18,7 +19,6 @@ _CHANGES = {
     "no": "applies at the next start",
     "half..double": "applies at once; at most half or double of the current value at a time",
 }
-_INT_MAX, _LONG_MAX = 2**31 - 1, 2**63 - 1
 _LEVELS = {
     "topic": "a topic: create_topic, alter_topic, Log.open",
     "broker": "a directory: klog.open(config=...), klog.Broker(config=...), server.properties",
@@ -70,8 +70,8 @@ def _lines(found: Explanation) -> list[tuple[str, str]]:
     if found.choices:
         lines.append(("one of" if found.type != "list" else "any of", ", ".join(found.choices)))
     elif found.low is not None:
-        low = "" if found.low < -_INT_MAX else f"at least {found.low}"
-        high = "" if found.high in (None, _INT_MAX, _LONG_MAX) else f"at most {found.high}"
+        low = "" if found.low < -INT_MAX else f"at least {found.low}"
+        high = "" if found.high in (None, INT_MAX, LONG_MAX) else f"at most {found.high}"
         if low or high:
             lines.append(("bounds", ", ".join(filter(None, (low, high)))))
     lines.append(("change", _CHANGES[found.dynamic]))
@@ -93,13 +93,13 @@ def _value(value: object, unit: str | None) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, int):
-        if value == _LONG_MAX:
+        if value == LONG_MAX:
             return f"{value} (no limit)"
         if unit == "bytes" and value >= 1024:
             return f"{value} ({size(value)})"
         if unit == "milliseconds" and value >= 1000:
             return f"{value} ({_duration(value)})"
-    return "no limit" if isinstance(value, float) and value > _LONG_MAX else str(value)
+    return "no limit" if isinstance(value, float) and value > LONG_MAX else str(value)
 
 
 def _duration(ms: int) -> str:

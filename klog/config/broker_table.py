@@ -11,7 +11,8 @@ from __future__ import annotations
 import sys
 from typing import Literal
 
-from klog.config.table import INT_MAX, LONG_MAX, LONG_MIN, Key
+from klog.arguments import INT_MAX, LONG_MAX, LONG_MIN
+from klog.config.table import Key
 
 Dynamic = Literal["no", "yes", "half..double"]
 INT_MIN = -(2**31)

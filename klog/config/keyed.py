@@ -13,11 +13,11 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
 from klog import arguments
+from klog.arguments import INT_MAX
 from klog.config.table import Key
 from klog.errors import InvalidConfig
 from klog.values import field, fields_of
 
-INT_MAX = 2**31 - 1
 _FLAGS = {"true": True, "false": False}
 
 

@@ -9,11 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
+from klog.arguments import INT_MAX, LONG_MAX, LONG_MIN
 from klog.values import dataclass, replace
 
-INT_MAX = 2**31 - 1
-LONG_MAX = 2**63 - 1
-LONG_MIN = -(2**63)
 HOURS, MINUTES = 3_600_000, 60_000
 
 

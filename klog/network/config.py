@@ -6,8 +6,9 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 from klog import arguments
+from klog.arguments import INT_MAX
 from klog.config import BROKER_KEYS
-from klog.config.keyed import INT_MAX, Keyed, key
+from klog.config.keyed import Keyed, key
 from klog.errors import InvalidConfig
 from klog.values import dataclass
 

@@ -6,14 +6,13 @@ import socket
 from typing import TYPE_CHECKING
 
 from klog import arguments
+from klog.arguments import INT_MAX
 from klog.values import dataclass
 
 if TYPE_CHECKING:
     import ssl
 
     from klog.network.config import NetworkConfig
-
-INT_MAX = 2**31 - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

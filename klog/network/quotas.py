@@ -9,8 +9,8 @@ from __future__ import annotations
 import threading
 from collections import Counter, OrderedDict
 
+from klog.arguments import INT_MAX
 from klog.clock import Clock
-from klog.config.keyed import INT_MAX
 from klog.network.config import NetworkConfig
 from klog.network.listener import Listener
 from klog.network.rates import Rate

@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any, Self
 
+from klog.arguments import INT_MAX, LONG_MAX
 from klog.config import Key
 from klog.errors import InvalidConfig
 from klog.logger import logger_of
@@ -30,49 +31,47 @@ TLS = (
 # Properties of mechanisms that klog does not have. One that was left out would change how clients authenticate.
 _OF_OTHERS = {"sasl.kerberos.": "GSSAPI (Kerberos)", "sasl.oauthbearer.": "OAUTHBEARER"}
 _PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
-_LONG_MAX = 2**63 - 1
-_INT_MAX = 2**31 - 1
 _NUMBERS = {  # name: (field, default, low, high, doc); no doc for those that klog.config has
     _RECEIVE: (
         "sasl_server_max_receive_size",
         524_288,
         1,
-        _INT_MAX,
+        INT_MAX,
         "largest SASL message, bytes; also for one listener",
     ),
     _REAUTH: (
         "connections_max_reauth_ms",
         0,
         0,
-        _LONG_MAX,
+        LONG_MAX,
         "time after which a client with SASL must authenticate again, ms; 0: never; also for one listener, or one "
         "mechanism of it",
     ),
-    "quota.window.num": ("quota_window_num", 11, 2, _INT_MAX, ""),
-    "quota.window.size.seconds": ("quota_window_size_seconds", 1, 1, _INT_MAX, ""),
+    "quota.window.num": ("quota_window_num", 11, 2, INT_MAX, ""),
+    "quota.window.size.seconds": ("quota_window_size_seconds", 1, 1, INT_MAX, ""),
     "controller.quota.window.num": (
         "controller_quota_window_num",
         11,
         1,
-        _INT_MAX,
+        INT_MAX,
         "samples of the quota on creations and deletions of topics and partitions",
     ),
     "controller.quota.window.size.seconds": (
         "controller_quota_window_size_seconds",
         1,
         1,
-        _INT_MAX,
+        INT_MAX,
         "length of a sample",
     ),
     "klog.sasl.failures.max": (
         "sasl_failures_max",
         10,
         0,
-        _INT_MAX,
+        INT_MAX,
         "failed logins of a user from one address, after which its logins fail until the window ends; ten times as "
         "many for all users of one address; 0: no limit",
     ),
-    "klog.sasl.failures.window.ms": ("sasl_failures_window_ms", 60_000, 1, _INT_MAX, "length of that window, ms"),
+    "klog.sasl.failures.window.ms": ("sasl_failures_window_ms", 60_000, 1, INT_MAX, "length of that window, ms"),
 }
 _OTHERS: dict[str, tuple[str, Any, str]] = {  # name: (type, default, doc)
     _PROTOCOLS: (
@@ -152,7 +151,7 @@ class SecurityConfig:
         """The properties that klog.config's tables do not have."""
         for name, (_, number, low, high, doc) in _NUMBERS.items():
             if doc:
-                yield Key(name, "int" if high == _INT_MAX else "long", number, doc, low, high)
+                yield Key(name, "int" if high == INT_MAX else "long", number, doc, low, high)
         for name, (kind, default, doc) in {**_OTHERS, **_OF_LISTENERS}.items():
             yield Key(name, kind, default, doc)
 
@@ -263,10 +262,10 @@ def _listener(
     for mechanism in enabled:
         own = properties.get((mechanism.lower(), _REAUTH)) or properties.get((None, _REAUTH))
         reauth_ms[mechanism] = (
-            numbers["connections_max_reauth_ms"] if own is None else _number(own[0], own[1], 0, _LONG_MAX)
+            numbers["connections_max_reauth_ms"] if own is None else _number(own[0], own[1], 0, LONG_MAX)
         )
     receive = properties.get((None, _RECEIVE))
-    size = numbers["sasl_server_max_receive_size"] if receive is None else _number(*receive, 1, _INT_MAX)
+    size = numbers["sasl_server_max_receive_size"] if receive is None else _number(*receive, 1, INT_MAX)
     modules = properties.get((PLAIN.lower(), _JAAS))
     users = {} if modules is None else _plain_users(*modules)
     tls = {key: str(value) for (_, key), (_, value) in properties.items() if key in TLS and value is not None}

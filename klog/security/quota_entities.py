@@ -9,6 +9,7 @@ import math
 from collections.abc import Mapping
 from typing import Literal
 
+from klog.arguments import INT_MAX, LONG_MAX
 from klog.security.addresses import comparable_host, is_address
 from klog.security.refusals import invalid
 from klog.values import dataclass
@@ -17,15 +18,14 @@ DEFAULT = None
 USER, CLIENT_ID, IP = "user", "client-id", "ip"
 Kind = Literal["producer_byte_rate", "consumer_byte_rate", "request_percentage", "controller_mutation_rate"]
 CONNECTION_RATE = "connection_creation_rate"
-_LONG_MAX, _INT_MAX = 2**63 - 1, 2**31 - 1
 # The largest value of each quota, and whether it must be whole.
 _CLIENT_KINDS: Mapping[str, tuple[float, bool]] = {
-    "producer_byte_rate": (_LONG_MAX, True),
-    "consumer_byte_rate": (_LONG_MAX, True),
+    "producer_byte_rate": (LONG_MAX, True),
+    "consumer_byte_rate": (LONG_MAX, True),
     "request_percentage": (math.inf, False),
     "controller_mutation_rate": (math.inf, False),
 }
-_IP_KINDS: Mapping[str, tuple[float, bool]] = {CONNECTION_RATE: (_INT_MAX, True)}
+_IP_KINDS: Mapping[str, tuple[float, bool]] = {CONNECTION_RATE: (INT_MAX, True)}
 Entity = tuple[tuple[str, str | None], ...]  # (type, name or DEFAULT), sorted by type
 
 

@@ -34,7 +34,6 @@ _HEADER = "klog_requests"
 _SECRET = frozenset((ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE, ApiKey.ALTER_USER_SCRAM_CREDENTIALS))
 _FRAME_BYTES_MAX = 104_857_600  # socket.request.max.bytes
 _LINE_BYTES_MAX = _FRAME_BYTES_MAX * 4 // 3 + 100_000
-_LONG_MAX = 2**63 - 1
 
 
 class Recorded(NamedTuple):
@@ -125,8 +124,8 @@ def _parsed(path: str | os.PathLike[str], position: int, line: bytes) -> Recorde
         frame = base64.b64decode(arguments.text("frame", found["frame"]), validate=True)
         if not 8 <= len(frame) <= _FRAME_BYTES_MAX:
             raise ValueError(f"a frame of {len(frame)} bytes")
-        ms = arguments.whole("ms", found["ms"], 0, _LONG_MAX)
-        return Recorded(ms, arguments.whole("connection", found["connection"], 1, _LONG_MAX), frame, position)
+        ms = arguments.whole("ms", found["ms"], 0)
+        return Recorded(ms, arguments.whole("connection", found["connection"], 1), frame, position)
     except KeyError as error:
         raise CorruptData(f"a recorded request without {error}", path=path, position=position) from None
     except (ValueError, TypeError) as error:

@@ -9,9 +9,10 @@ import re
 
 import pytest
 
+from klog.arguments import INT_MAX, LONG_MAX
 from klog.config import LogConfig, ManagerConfig
 from klog.config.broker_table import BROKER_KEYS
-from klog.config.table import INT_MAX, LONG_MAX, SYNONYMS, TOPIC_KEYS, Key
+from klog.config.table import SYNONYMS, TOPIC_KEYS, Key
 from klog.config.values import format_value
 from klog.errors import InvalidConfig
 from tests.support.kafka_keys import KafkaKey, kafka_keys, kafka_synonyms

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 
-from klog.config.table import LONG_MAX
+from klog.arguments import LONG_MAX
 from klog.log.options import Compression
 from klog.log.state._log_core import LogCore
 from klog.log.write._append import append, append_group, encoded_groups
