@@ -12,6 +12,7 @@ A4  klog's broker assigns producer ids far above those of the Kafka broker, whic
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Mapping
 from contextlib import ExitStack
@@ -59,7 +60,7 @@ def adopt(path: Paths, *, dry_run: bool = False, files: Files | None = None) -> 
     with ExitStack() as stack:
         for each in paths:
             stack.callback(DirectoryLock(each).release)
-            check_links(each)
+            check_links(each, os.listdir(each))
         found = metadata(paths)
         file = TopicFile(paths, files, _raise)
         file.load()

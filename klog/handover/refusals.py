@@ -6,7 +6,7 @@ Each error ends with what to do. Nothing is changed here.
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from klog.disk import Files, is_directory
@@ -64,7 +64,7 @@ def check_directory(directory: LogDirectory) -> dict[Partition, str]:
     for name, parts in entries.suffixed_names.items():
         if parts.suffix == FUTURE:
             raise HandoverRefused(f"{os.path.join(path, name)}: a move between directories has not ended: {_AGAIN}")
-    check_links(path)
+    check_links(path, names)
     for name in names:
         key, whole = parse_directory_name(name), os.path.join(path, name)
         if not is_directory(whole):
@@ -74,10 +74,10 @@ def check_directory(directory: LogDirectory) -> dict[Partition, str]:
     return live
 
 
-def check_links(path: str) -> None:
-    """Raise HandoverRefused for a symbolic link to a directory in a log.dir: a broker and klog would have different
-    partitions there."""
-    for name in sorted(os.listdir(path)):
+def check_links(path: str, names: Iterable[str]) -> None:
+    """Raise HandoverRefused for a symbolic link to a directory among the names in a log.dir: a broker and klog would
+    have different partitions there."""
+    for name in sorted(names):
         whole = os.path.join(path, name)
         if is_directory(whole) and os.path.islink(whole):
             raise HandoverRefused(
