@@ -1,6 +1,6 @@
 """From frames to handlers: decodes a request, calls the handler of its API, and responds. Kafka: KafkaApis.handle.
 
-bytes that are no request, or of an unknown API or version   the connection is closed, as in Kafka; logged at most
+what is not a request, or of an unknown API or version       the connection is closed, as in Kafka; logged at most
                                                              once a second, whatever peers send
 ApiVersions of an unknown version                            error 35, in version 0 of the response
 an exception of a handler                                    logged; the response has error -1 where it can have

@@ -217,7 +217,7 @@ def join(api: ApiKey, response: Any, other: Any) -> None:
 def _mirror(api: ApiKey, struct: Struct, array: _Array, parent: Any, code: ErrorCode) -> list[Any]:
     made = []
     inner = next(field.struct for field in struct.fields if field.name == array.to)
-    assert inner is not None, f"{api.message}: {array.to} is no array of structs"
+    assert inner is not None, f"{api.message}: {array.to} is not an array of structs"
     kind = getattr(getattr(messages, api.message).Response, inner.name)
     for entry in getattr(parent, array.of) or ():
         result = kind()

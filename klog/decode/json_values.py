@@ -4,7 +4,7 @@ msgspec compiles the type to a decoder that checks while it parses: it builds no
 does not have, and its errors name the field. A value is bad if it is not JSON in UTF-8, if it is not an object, or if a
 field of the type has
 
-    a wrong kind (1.0, true and "1" are no BIGINT), a number out of range, NaN; text that is not base64 (BINARY), an
+    a wrong kind (1.0, true and "1" are not a BIGINT), a number out of range, NaN; text that is not base64 (BINARY), an
     ISO date (DATE), or an ISO time (TIMESTAMP; without a zone it is UTC. TIMESTAMP_NTZ: with one it is bad)
 
 A missing field is null, null is null everywhere, fields that the type does not have are left out, and if a name

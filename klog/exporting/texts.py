@@ -66,7 +66,7 @@ def write_csv(file: Any, columns: Columns) -> Iterator[int]:
         cells = [
             each for field, column in zip(columns.schema, batch.columns, strict=True) for each in _cells(field, column)
         ]
-        if len(cells) == 1:  # an empty line is no row
+        if len(cells) == 1:  # an empty line is not a row
             cells = [[each or '""' for each in cells[0]]]
         file.write(_lines(zip(*cells, strict=True)))
         records += batch.num_rows

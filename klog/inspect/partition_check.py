@@ -411,7 +411,7 @@ class PartitionCheck:
         signs = self._compacted or self._facts.compacts
         many = len(self._gaps) >= GAPS_OF_COMPACTION
         for path, position, start, stop, what in self._gaps:
-            # The engine refuses a gap between segments by the policy alone: several lost segments are no compaction.
+            # The engine refuses a gap between segments by the policy alone: several lost segments are not a compaction.
             by_policy = what == BETWEEN_SEGMENTS and self._facts.compacts is False
             if signs or (many and not by_policy) or (cleaned_to is not None and stop <= cleaned_to):
                 continue

@@ -276,10 +276,10 @@ class Moves:
     def _mark_deleted(self, path: str, key: Partition) -> str:
         """Give a directory a name that ends in -delete, durably. Returns its new path."""
         home = os.path.dirname(path)
-        doomed = os.path.join(home, suffixed_name(*key, DELETE))
-        self._files.rename(path, doomed)
+        marked = os.path.join(home, suffixed_name(*key, DELETE))
+        self._files.rename(path, marked)
         self._files.fsync_dir(home)
-        return doomed
+        return marked
 
     def _remove_copy(self, path: str, key: Partition) -> None:
         """Remove a useless copy, under another name: what a crash leaves of it must not look like a broker's copy."""

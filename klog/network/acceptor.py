@@ -141,13 +141,13 @@ class Acceptor:
         """Accept until stop()."""
         while not self._stopping:
             try:
-                self._turn()
+                self._wait_and_accept()
             except Exception as error:  # the next iteration may do better
                 self._notices.error("accept_failed", error)
                 self._clock.sleep(_BACK_OFF_SECONDS)
 
-    def _turn(self) -> None:
-        self._watch_doors()
+    def _wait_and_accept(self) -> None:
+        self._watch_listeners()
         wait = self._wait_seconds()
         if not self._mailbox.sleeps():
             wait = 0.0
@@ -158,7 +158,7 @@ class Acceptor:
             if listening.watched and listening.sock.fileno() in ready and not self._stopping:
                 self._accept_from(listening)
 
-    def _watch_doors(self) -> None:
+    def _watch_listeners(self) -> None:
         """Watch the listeners that may accept now, and no others."""
         now = self._clock.monotonic()
         self._wants_slot = True  # before looking: a slot that becomes free meanwhile is reported

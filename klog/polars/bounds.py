@@ -102,7 +102,7 @@ def _compared(expression: pl.Expr, column: pl.Expr, *literals: pl.Expr) -> Itera
 
 _EQUAL = (operator.eq, lambda column, value: column.eq_missing(value), lambda column, value: column.is_in(value))
 # By number of literals: the expressions of a column and that many literals, and the lower and upper bound of the values
-# that match. [ and ] include the literal, ( and ) exclude it, "" is no bound.
+# that match. [ and ] include the literal, ( and ) exclude it, "" means no bound.
 _FORMS: dict[int, tuple[tuple[Callable[..., Any], str, str], ...]] = {
     1: (
         *((make, "[", "]") for make in _EQUAL),

@@ -51,7 +51,7 @@ def decode_request(frame: Buffer) -> Request:
     """The request in a frame without its size.
 
     Raises UnsupportedVersion with the header's fields for an API or version that klog does not know: of ApiVersions,
-    answer with error 35 in version 0 of the response; of another API, close the connection. Raises CorruptFrame for
+    respond with error 35 in version 0 of the response; of another API, close the connection. Raises CorruptFrame for
     other bytes that are not a request.
     """
     try:

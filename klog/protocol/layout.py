@@ -13,7 +13,7 @@ from typing import Any
 from klog.protocol.api_keys import ApiKey
 from klog.protocol.schema import ALWAYS, NEVER, SCALARS, STRUCT, Field, Section, Struct, Versions, parse
 
-# The files with messages that are no request or response; each has a section for every message.
+# The files with messages that are neither request nor response; each has a section for every message.
 _DATA_FILES = (
     "headers",
     "consumer_protocol",
@@ -94,7 +94,7 @@ def load(message: str) -> dict[str, Layout]:
 
 
 def data_messages() -> list[str]:
-    """The names of the messages that are no request or response."""
+    """The names of the messages that are neither request nor response."""
     return [name for file in _DATA_FILES for name in parse(_read(file))]
 
 

@@ -93,7 +93,7 @@ def import_(
     so a program that failed can run again. progress: called in this thread with klog.progress.Event, in tasks.
 
     Raises UnknownColumn, UnknownFormat, InvalidTopic, ValueError, AlreadyLocked at the commit, and what Spark raises
-    for a job that failed, such as one with a row that is no record: the topic is then as it was.
+    for a job that failed, such as one with a row that is not a record: the topic is then as it was.
     """
     jobs.check_session(spark)
     where, query = absolute_path(arguments.path("path", path)), _query(job)

@@ -96,7 +96,7 @@ class _Server(ThreadingHTTPServer):
 
 
 class _Refused(Exception):
-    """A request that is no call. status: of the response."""
+    """A request that is not a call. status: of the response."""
 
     def __init__(self, status: HTTPStatus, message: str) -> None:
         super().__init__(message)

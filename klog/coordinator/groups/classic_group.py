@@ -376,7 +376,7 @@ class ClassicGroup:
         self.enter("Dead", now_ms)
 
     def _subscribed(self) -> frozenset[str] | None:
-        """The topics of a group of consumers; None if a subscription is no consumer's."""
+        """The topics of a group of consumers; None if a subscription is not a consumer's."""
         if self.protocol_type != CONSUMER:
             return None
         found: set[str] = set()

@@ -13,7 +13,7 @@ _SIZE = struct.Struct(">h")
 
 
 def subscribed_topics(metadata: bytes) -> list[str] | None:
-    """The topics; None for bytes that are no consumer's."""
+    """The topics; None for bytes that are not a consumer's."""
     try:
         version, count = _HEAD.unpack_from(metadata)
         at, topics = _HEAD.size, []

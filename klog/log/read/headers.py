@@ -104,8 +104,8 @@ def _of_segment(
 
 
 def _check_end(segment: Segment, columns: HeaderColumns, last: bool) -> None:
-    """Raise CorruptBatch, unless only bytes after the last record of a closed segment are no batch: nothing is missing,
-    as for readers of records."""
+    """Raise CorruptBatch, unless only bytes after the last record of a closed segment are not a batch: nothing is
+    missing, as for readers of records."""
     error = CorruptBatch(
         "no valid batch begins here: run `klog verify` on the directory",
         path=segment.path,
