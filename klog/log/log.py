@@ -856,7 +856,7 @@ class Log:
 
     @property
     def unflushed_bytes(self) -> int:
-        """Bytes appended since the last flush."""
+        """Bytes that were appended since the last flush or roll."""
         return self._core.unflushed_bytes
 
     @property

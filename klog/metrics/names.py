@@ -122,7 +122,7 @@ DEFINITIONS = [
     *_define(
         "klog.log", "Log", "gauge", "log",
         ActiveSegmentSize="bytes of the active segment",
-        UnflushedBytes="bytes appended since the last flush",
+        UnflushedBytes="bytes appended since the last flush or roll",
         PageCacheBytes="bytes of the log in the page cache",
         PageCacheDirtyBytes="bytes of the log in the page cache that are not yet written to the disk",
         PageCacheWritebackBytes="bytes of the log that the kernel is writing to the disk",

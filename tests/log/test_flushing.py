@@ -239,6 +239,22 @@ def test_a_flush_up_to_an_offset_that_is_on_disk_already_does_nothing(log: klog.
         log.flush("3")  # type: ignore[arg-type]
 
 
+def test_what_a_roll_has_synced_or_a_truncation_removed_is_not_unflushed(log: klog.Log) -> None:
+    log.flush()
+    start = log.log_end_offset
+    log.append([(None, b"x" * 1000)])
+    log.roll()
+    assert log.unflushed_bytes == 0
+    log.append([(None, b"y")])
+    left = log.size
+    log.append([(None, b"z" * 1000)])
+    assert log.unflushed_bytes == log.segments[-1].size
+    log.truncate_to(start + 2)
+    assert log.size == left and log.unflushed_bytes == log.segments[-1].size
+    log.truncate_to(start + 1)
+    assert log.unflushed_bytes == 0
+
+
 def test_flush_bytes_make_a_flush_due(tmp_path: Path, files: Gated) -> None:
     """klog.flush.bytes, without a flush thread: the append flushes, with every origin."""
     with opened(tmp_path, files, **{"klog.flush.bytes": 500}) as log:

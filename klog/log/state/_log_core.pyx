@@ -184,8 +184,11 @@ cdef class LogCore:
 
     @property
     def unflushed_bytes(self):
-        """Bytes appended since the last flush."""
-        return self.counters.appended() - self.flush_state.flushed_bytes
+        """Bytes appended since the last flush that are in the active segment: a roll has synced the others."""
+        cdef tuple segments = self.segments
+        if not segments or self.flush_state.recovery_point >= self.log_end_offset:
+            return 0
+        return min(self.counters.appended() - self.flush_state.flushed_bytes, <int64_t>segments[len(segments) - 1].size)
 
     def check_held(self, offset):
         """Raise OffsetOutOfRange for an offset below the log start or above the log end."""

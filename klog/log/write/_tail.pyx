@@ -127,7 +127,7 @@ cdef class Tail:
             return True
         if next_offset - flushes.recovery_point >= self.flush_messages or flushes.has_waited(self.flush_ms):
             return False
-        if self.flush_bytes:
+        if size + batches.nbytes >= self.flush_bytes > 0:  # what a roll has synced is in other segments
             counters = log.counters
             return counters.appended() + batches.nbytes - flushes.flushed_bytes < self.flush_bytes
         return True
