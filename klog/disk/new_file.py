@@ -1,12 +1,14 @@
 """Files that are written as a stream: FileSink, and NewFile, which appears under its name complete, or not at all.
 
 The bytes of a NewFile go to `<path>.tmp`. commit() syncs it, renames it and syncs the directory; without a commit it is
-removed. A crash may leave the `.tmp`, which the next file of this name replaces.
+removed. A crash may leave the `.tmp`, which the next file of this name replaces. Its writer holds an flock of it, so
+that a second one neither removes it nor has its own half-written file renamed.
 """
 
 from __future__ import annotations
 
 import errno
+import fcntl
 import io
 import os
 from typing import TYPE_CHECKING
@@ -49,7 +51,8 @@ class NewFile(FileSink):
     """A FileSink of its own file.
 
     overwrite: replace a file at this path; otherwise FileExistsError is raised if there is one. A directory, device or
-    pipe is never replaced: OSError. Raises FileNotFoundError without the directory, OSError.
+    pipe is never replaced: OSError. Raises FileNotFoundError without the directory, OSError, also for a file that is
+    being written.
     """
 
     def __init__(self, path: str, files: Files, *, overwrite: bool = False) -> None:
@@ -64,8 +67,7 @@ class NewFile(FileSink):
             raise FileNotFoundError(errno.ENOENT, "no such directory; create it first", directory)
         self._path, self._files = path, files
         temporary = f"{path}.tmp"
-        files.unlink(temporary)
-        super().__init__(files.open(temporary, write=True, create=True))
+        super().__init__(_locked(temporary, files))
         self._temporary = temporary
 
     def commit(self) -> None:
@@ -82,7 +84,43 @@ class NewFile(FileSink):
         if self.closed:
             return
         super().close()
-        if self._file is not None:
-            self._file.close()
-        if self._temporary is not None:
-            self._files.unlink(self._temporary)
+        try:
+            if self._temporary is not None:
+                self._files.unlink(self._temporary)  # while it is locked: afterwards it may be another one's
+        finally:
+            if self._file is not None:
+                self._file.close()
+
+
+def _locked(path: str, files: Files) -> LogFile:
+    """Make the temporary file, and lock it as long as it is open."""
+    while True:
+        file = files.open(path, write=True, create=True)
+        try:
+            _lock(file)
+            if _is_still(file, path):
+                if file.length() == 0:
+                    return file
+                files.unlink(path)  # left by a crash
+        except BaseException:
+            file.close()
+            raise
+        file.close()
+
+
+def _lock(file: LogFile) -> None:
+    try:
+        fcntl.flock(file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        text = "another file of this name is being written; wait for its end, or name another"
+        raise OSError(errno.EBUSY, text, file.path) from None
+    except OSError:  # a file system without locks
+        pass
+
+
+def _is_still(file: LogFile, path: str) -> bool:
+    """Does the path still name the file? Its last writer may have renamed or removed it before it was locked."""
+    try:
+        return os.path.samestat(os.stat(path, follow_symlinks=False), os.fstat(file.fileno()))
+    except FileNotFoundError:
+        return False

@@ -1059,6 +1059,7 @@ def direct_files(root: Path, _book: Book) -> None:
 
 def an_old_file(root: Path) -> None:
     (root / "file").write_bytes(b"old")
+    (root / "file.tmp").write_bytes(b"left by a crash")
 
 
 def old_or_new(root: Path, _notes: list[Any]) -> None:

@@ -17,6 +17,7 @@ from click.testing import CliRunner
 import klog
 from klog.cli import cli
 from klog.decode import Avro, Json
+from klog.disk import NewFile, RealFiles
 from klog.errors import BadValue, CorruptBatch, KlogError, OffsetOutOfRange, UnknownTopicOrPartition
 from klog.exporting import export_file
 from klog.importing import UnknownFormat, import_file
@@ -162,6 +163,19 @@ def test_a_failure_leaves_no_file(logs: Any, tmp_path: Path, form: str) -> None:
     with pytest.raises(CorruptBatch):
         export_file(logs, "t", target)
     assert sorted(os.listdir(tmp_path)) == ["data"]
+
+
+def test_two_exports_to_one_file_do_not_mix(logs: Any, tmp_path: Path) -> None:
+    target = tmp_path / "out.csv"
+    (tmp_path / "out.csv.tmp").write_bytes(b"left by a crash")
+    with NewFile(str(target), RealFiles()) as first:
+        first.write(b"fir")
+        with pytest.raises(OSError, match="is being written") as caught:
+            export_file(logs, "t", target, overwrite=True)
+        assert caught.value.filename == f"{target}.tmp"
+        first.write(b"st")
+        first.commit()
+    assert target.read_bytes() == b"first" and sorted(os.listdir(tmp_path)) == ["data", "out.csv"]
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
