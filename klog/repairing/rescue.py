@@ -90,11 +90,11 @@ def rescue(
 
 
 def _stepper(progress: Progress | None, located: list[Located]) -> Callable[[int], None]:
-    paths = [segment_path(each.path, base) for each in located for base in bases(each.path)]
     total = 0
-    for path in paths if progress is not None else ():
-        with contextlib.suppress(FileNotFoundError):  # a writer has removed it
-            total += os.lstat(path).st_size
+    for each in located if progress is not None else ():
+        with contextlib.suppress(OSError):  # reported, if no writer has removed it
+            for base in bases(each.path):
+                total += os.lstat(segment_path(each.path, base)).st_size
     done = 0
 
     def step(count: int) -> None:
@@ -167,6 +167,7 @@ class _Partition:
         self._located, self._clock, self._files = located, clock, files
         self._to = os.path.join(target, f"{located.topic}-{located.partition}")
         self._start = starts.get((located.topic, located.partition), 0)
+        self._bases: list[int] = []
         self._entry: Entry = {
             "topic": located.topic,
             "partition": located.partition,
@@ -184,6 +185,7 @@ class _Partition:
     def run(self, step: Callable[[int], None]) -> Entry:
         """Write the partition. Returns its entry."""
         try:
+            self._bases = self._listed()
             with Log.open(self._to, topic_id=self._topic_id(), clean_shutdown=True, clock=self._clock) as log:
                 self._write(log, step)
             # A load takes the base of an empty last segment as the log end, also after a gap.
@@ -199,6 +201,16 @@ class _Partition:
             self._entry["error"] = f"{self._located.path} is gone: its topic was deleted, or the partition moved"
         return self._entry
 
+    def _listed(self) -> list[int]:
+        """Return the base offsets of the segments. Raises FileNotFoundError, CorruptData for a directory that cannot be
+        read: the other partitions go on."""
+        try:
+            return bases(self._located.path)
+        except FileNotFoundError:
+            raise
+        except OSError as error:
+            raise CorruptData(f"cannot be read: {error.strerror}", path=self._located.path) from None
+
     def _topic_id(self) -> str | None:
         path = os.path.join(self._located.path, "partition.metadata")
         try:
@@ -211,9 +223,8 @@ class _Partition:
 
     def _segments(self) -> Iterator[tuple[Segment, Segment | None]]:
         """Yield each segment with the next one."""
-        found = bases(self._located.path)
         waiting: Segment | None = None
-        for base, next_base in zip_longest(found, found[1:]):
+        for base, next_base in zip_longest(self._bases, self._bases[1:]):
             segment = read_segment(segment_path(self._located.path, base), base, next_base)
             if waiting is not None:
                 yield waiting, segment

@@ -237,6 +237,26 @@ def test_a_segment_that_cannot_be_read_hides_no_others(data: Path, tmp_path: Pat
     ]
 
 
+@pytest.mark.parametrize("number", [errno.EIO, errno.EACCES])
+def test_a_directory_that_cannot_be_read_hides_no_other_partitions(
+    data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    shutil.copytree(data / "t-0", data / "a-0")
+    listed = os.listdir
+
+    def failing(path: Any) -> list[str]:
+        if os.fspath(path) == str(data / "a-0"):
+            raise OSError(number, os.strerror(number), path)
+        return listed(path)
+
+    monkeypatch.setattr(os, "listdir", failing)
+    found = rescue(data, tmp_path / "new", progress=lambda event: None)
+    lost, kept = found["partitions"]
+    assert os.strerror(number) in lost["error"] and str(data / "a-0") in lost["error"]
+    assert (kept["error"], kept["records"], found["problems"]) == (None, 90, [])
+    assert not (tmp_path / "new" / "a-0").exists()
+
+
 def test_a_segment_that_a_writer_removes_meanwhile_ends_nothing(
     data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
