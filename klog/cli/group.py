@@ -14,7 +14,7 @@ import click
 
 from klog import __version__
 from klog.cli.output import Printed, error_fields, os_error, print_json
-from klog.cli.streams import STDOUT, discard_stdout, prepare_streams, print_any_name
+from klog.cli.streams import STDOUT, discard_stdout, prepare_streams, print_any_name, print_json_as_utf_8
 from klog.errors import (
     AlreadyLocked,
     BadValue,
@@ -108,7 +108,10 @@ class VerbGroup(click.Group):
 
     def _run(self, args: Sequence[str] | None, prog_name: str | None, extra: dict[str, Any]) -> int:
         words = list(sys.argv[1:] if args is None else args)
-        as_json = "--json" in words[: words.index("--") if "--" in words else None]
+        options = words[: words.index("--") if "--" in words else None]
+        as_json = "--json" in options
+        if as_json or "--jsonl" in options:
+            print_json_as_utf_8()
         printed = Printed()
         try:
             return self._call(words, prog_name, {**extra, "obj": printed})

@@ -9,7 +9,7 @@ import os
 import sys
 from typing import Any
 
-from klog.cli.streams import discard_stdout, json_text, prepare_streams, print_any_name
+from klog.cli.streams import discard_stdout, json_text, prepare_streams, print_any_name, print_json_as_utf_8
 from klog.errors import KlogError
 
 _PORT_MAX = 65535
@@ -102,6 +102,8 @@ def run(words: list[str]) -> int | None:
     if not prepare_streams():
         return 1
     print_any_name()
+    if found["as_json"]:
+        print_json_as_utf_8()
     began_json = False
 
     def print_json(value: dict[str, Any]) -> None:

@@ -64,6 +64,13 @@ def print_any_name() -> None:
             reconfigure(errors="backslashreplace")
 
 
+def print_json_as_utf_8() -> None:
+    """JSON is UTF-8, whatever the encoding of other text on stdout."""
+    reconfigure = getattr(sys.stdout, "reconfigure", None)
+    if reconfigure is not None:
+        reconfigure(encoding="utf-8", errors="backslashreplace")
+
+
 def discard_stdout() -> None:
     """End without an error: the reader has closed the pipe (klog cat | head). Buffered output is discarded."""
     try:

