@@ -123,8 +123,18 @@ class Result:
 
 
 def race(contest: Contest, *, rounds: int = ROUNDS, measurement_seconds: float = _MEASUREMENT_SECONDS) -> Result:
-    """Check the results, then measure the contestants, `rounds` times. A measurement lasts `measurement_seconds`."""
+    """Check the results, then measure the contestants, `rounds` times. A measurement lasts `measurement_seconds`; with 0
+    the figures do not count, and neither do disturbances."""
     contest.check()
+    gc.collect()
+    gc.freeze()  # the collections before each measurement look only at what the measurements leave
+    try:
+        return _race(contest, rounds, measurement_seconds)
+    finally:
+        gc.unfreeze()
+
+
+def _race(contest: Contest, rounds: int, measurement_seconds: float) -> Result:
     racers = list(contest.contestants)
     if contest.limit is not None and contest.limit not in racers:
         racers.append(contest.limit)
@@ -138,7 +148,7 @@ def race(contest: Contest, *, rounds: int = ROUNDS, measurement_seconds: float =
             if measurement_seconds:
                 _provide_memory()
             measured.append(_measure(racer, count))
-        if next(disturbed) and void < rounds:
+        if measurement_seconds and next(disturbed) and void < rounds:
             void += 1
             continue
         counted += 1

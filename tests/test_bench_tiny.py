@@ -183,10 +183,11 @@ def test_a_contest_without_its_requirements_is_reported_and_skipped(tmp_path):
     assert "google-crc32c" in output
 
 
-def test_every_contestant_under_pytest_benchmark():
-    output = run(
-        "-m", "pytest", "bench", "--benchmark-disable", "-p", "no:cacheprovider", "-rs", "-m", "not java and not cargo"
-    )
+@pytest.mark.parametrize("some", ["headers", pytest.param("", marks=pytest.mark.deep, id="all")])
+def test_contestants_under_pytest_benchmark(some):
+    """The contests themselves run above."""
+    options = ("--benchmark-disable", "-p", "no:cacheprovider", "-rs", "-m", "not java and not cargo", "-k", some)
+    output = run("-m", "pytest", "bench", *options)
     assert " passed" in output
     for skip in re.findall("^SKIPPED.*", output, re.MULTILINE):
         assert "needs: " in skip
