@@ -181,8 +181,8 @@ def test_a_read_has_no_records_of_two_topics_of_the_same_name(tmp_path: Path) ->
     with klog.open(tmp_path, create=True) as logs, klog.open(tmp_path, read_only=True) as beside:
         for value in (b"old", b"new"):
             logs.create_topic("events", config=config)
-            for _ in range(10):
-                logs.append("events", [(None, value)])
+            for number in range(10):
+                logs.append("events", [(b"%d" % (number % 5), value)])
             if value == b"old":
                 alone = klog.Log.open(tmp_path / "events-0", read_only=True)
                 begun = [iter(log.read()) for log in (beside.log("events"), alone)]
@@ -193,3 +193,9 @@ def test_a_read_has_no_records_of_two_topics_of_the_same_name(tmp_path: Path) ->
                 list(records)
         assert [record.value for record in alone.read()] == [b"new"] * 10
         alone.close()
+        with beside.log("events").snapshot() as snapshot:
+            begun[0] = iter(snapshot.read())
+            next(begun[0])
+            logs.alter_topic("events", {"cleanup.policy": "compact"})
+            logs.log("events").compact()
+            assert {record.value for record in begun[0]} == {b"new"}

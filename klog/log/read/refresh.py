@@ -101,7 +101,7 @@ class Follower:
         self._epochs: tuple[int, int, int] | None = None  # leader-epoch-checkpoint as it was read last
         self._epoch = -1  # the newest of the batches since the load
         self._busy = False
-        self._topic_id: uuid.UUID | None = None  # in partition.metadata, at the load
+        self._topic_id: uuid.UUID | None = None  # in partition.metadata, before the load
         self.is_gone = False
         self.lives = 0
         self.watched = Watched()
@@ -112,7 +112,7 @@ class Follower:
 
     def begin(self, log: LogCore) -> None:
         """Look at the files, before they are loaded."""
-        self._topic_id = log.options.topic_id or checkpoint.read_topic_id(log.path)
+        self._topic_id = checkpoint.read_topic_id(log.path)  # that of the options may be of an earlier topic
         self.stat(log)
         self._epochs_changed(log)
 
