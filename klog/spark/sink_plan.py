@@ -70,9 +70,9 @@ def plan_sink(options: SinkOptions, *, overwrite: bool) -> SinkPlan:
                     "partitioned; move all partitions of it to one log directory"
                 )
             else:
-                present[topic] = Target(
-                    TopicPlan(len(partitions), logs.log(topic, 0).topic_id), logs.topic_config(topic)
-                )
+                with suppress(UnknownTopicOrPartition):  # deleted meanwhile
+                    topic_id = logs._catalog.topic_id(topic, partitions)  # opens no log, which may be damaged
+                    present[topic] = Target(TopicPlan(len(partitions), topic_id), logs.topic_config(topic))
     plan = SinkPlan(options, present, split)
     if options.topic is not None:
         target = plan.target(options.topic)

@@ -18,7 +18,7 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 
 import klog
 from klog.clock import ManualClock
-from klog.errors import AlreadyLocked, InvalidRecord, InvalidTopic, PolicyViolation, UnknownTopicOrPartition
+from klog.errors import AlreadyLocked, CorruptLog, InvalidRecord, InvalidTopic, PolicyViolation, UnknownTopicOrPartition
 from klog.manager.partitioner import targets
 from klog.manager.staging import commit_staged
 from klog.spark import sink_plan
@@ -332,6 +332,36 @@ def test_rows_for_a_topic_in_two_log_dirs_are_refused(tmp_path: Path, task: Any,
     copied(writer).abort([])
     copied(writer).commit([task(writer, [batch("x", topic=["other"])])])
     assert values(path, "other") == ["x"]
+
+
+@pytest.mark.parametrize("what", ["deleted", "damaged"])
+def test_topics_that_a_job_does_not_write_do_not_stop_it(
+    tmp_path: Path, task: Any, monkeypatch: pytest.MonkeyPatch, what: str
+) -> None:
+    """One is deleted after the planner has listed it; a reader refuses the log of another one."""
+    with klog.open(tmp_path, create=True) as logs:
+        for topic in ("other", "t"):
+            logs.create_topic(topic, config={"segment.bytes": 100})
+            for value in range(3):
+                logs.append(topic, [(b"k", b"%d" % value)])
+    if what == "damaged":
+        (tmp_path / "other-0" / f"{1:020}.log").unlink()
+        with klog.open(tmp_path, read_only=True) as logs, pytest.raises(CorruptLog):
+            logs.log("other")
+    else:
+        plain = klog.LogManager.topics
+
+        def then_delete(logs: klog.LogManager) -> dict[str, list[int]]:
+            found = plain(logs)
+            if logs.read_only and "other" in found:
+                with klog.open(tmp_path) as writer:
+                    writer.delete_topic("other")
+            return found
+
+        monkeypatch.setattr(klog.LogManager, "topics", then_delete)
+    writer = source(tmp_path).writer(schema_of("key string, value binary, topic string"), False)
+    copied(writer).commit([task(writer, [batch("x", topic=["t"])])])
+    assert values(tmp_path) == ["0", "1", "2", "x"]
 
 
 def test_numbered_rows_agree_with_the_routing(tmp_path: Path) -> None:
