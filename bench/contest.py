@@ -123,8 +123,8 @@ class Result:
 
 
 def race(contest: Contest, *, rounds: int = ROUNDS, measurement_seconds: float = _MEASUREMENT_SECONDS) -> Result:
-    """Check the results, then measure the contestants, `rounds` times. A measurement lasts `measurement_seconds`; with 0
-    the figures do not count, and neither do disturbances."""
+    """Check the results, then measure the contestants, `rounds` times. A measurement lasts `measurement_seconds`; 0:
+    the figures do not count, nor do disturbances."""
     contest.check()
     gc.collect()
     gc.freeze()  # the collections before each measurement look only at what the measurements leave

@@ -15,6 +15,7 @@ read it, with any compiler.
 from __future__ import annotations
 
 import argparse
+import fcntl
 import importlib.util
 import os
 import re
@@ -48,23 +49,37 @@ class Unavailable(Exception):
     """This machine lacks a program or a library; the text names it."""
 
 
-def _sources() -> list[str]:
-    return sorted(str(path) for path in (ROOT / "csrc").glob("*.c"))
+def _objects(compiler: str, folder: Path, sanitize: str) -> list[str]:
+    """csrc, compiled once for all targets."""
+    sources = sorted((ROOT / "csrc").glob("*.c"))
+    newest = max(path.stat().st_mtime for path in (ROOT / "csrc").iterdir())
+    folder.mkdir(parents=True, exist_ok=True)
+    made, built = folder / "built", [str(folder / f"{source.stem}.o") for source in sources]
+    with open(folder / "lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)  # tests run in several processes
+        if not made.exists() or made.read_text() != repr(built) or made.stat().st_mtime < newest:
+            made.unlink(missing_ok=True)
+            _call([compiler, *_FLAGS, f"-fsanitize={sanitize}", "-c", *map(str, sources)], folder)
+            made.write_text(repr(built))
+    return built
 
 
 def _compile(compiler: str, name: str, output: Path, sanitize: str, extra: list[Path]) -> Path:
-    output.parent.mkdir(parents=True, exist_ok=True)
-    target = HERE / f"{name}_fuzz.c"
+    objects = _objects(compiler, output.parent / "csrc", sanitize.replace("fuzzer", "fuzzer-no-link"))
     if name == "wire":
         write_header(output.parent)
     folders = [f"-I{ROOT / 'csrc'}", f"-I{HERE}", f"-I{output.parent}"]
-    command = [compiler, *_FLAGS, f"-fsanitize={sanitize}", *folders, str(target), *map(str, extra)]
-    done = subprocess.run([*command, *_sources(), "-o", str(output)], capture_output=True, text=True, check=False)
+    command = [compiler, *_FLAGS, f"-fsanitize={sanitize}", *folders, str(HERE / f"{name}_fuzz.c"), *map(str, extra)]
+    _call([*command, *objects, "-o", str(output)], output.parent)
+    return output
+
+
+def _call(command: list[str], folder: Path) -> None:
+    done = subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
     if done.returncode != 0:
         if "libclang_rt" in done.stderr:
             raise Unavailable("clang with its run-time libraries (libclang-rt-14-dev)")
-        raise AssertionError(f"{compiler} could not build {name}:\n{done.stderr[-4000:]}")
-    return output
+        raise AssertionError(f"{shlex.join(command[:1])} could not build {folder}:\n{done.stderr[-4000:]}")
 
 
 def build_fuzzer(name: str) -> Path:
