@@ -1,6 +1,7 @@
 """Consistent reads: a call that reads several parts of a log's state without the lock returns the result of one state.
 
-Each call is repeated, and the log changes before another line of it each time.
+Each call is repeated, and the log changes before another line of it each time: before every third line, in the deep run
+before every line.
 """
 
 from __future__ import annotations
@@ -78,6 +79,8 @@ def roll_and_append(log: klog.Log) -> None:
     append(log)
 
 
+each_line = pytest.mark.parametrize("stride", [3, pytest.param(1, marks=pytest.mark.deep)])
+
 CHANGES: dict[str, Change] = {
     each.__name__: each for each in (append, compact, truncate, rewrite, retain, roll, roll_and_append)
 }
@@ -105,9 +108,10 @@ def made(path: Path, number: int, segment_bytes: int = 1 << 20, **options: Any) 
     return log
 
 
+@each_line
 @pytest.mark.parametrize("change", CHANGES)
 @pytest.mark.parametrize("question", QUESTIONS)
-def test_a_result_is_from_before_or_after_a_change(tmp_path: Path, question: str, change: str) -> None:
+def test_a_result_is_from_before_or_after_a_change(tmp_path: Path, question: str, change: str, stride: int) -> None:
     ask, act = QUESTIONS[question], CHANGES[change]
     with made(tmp_path, 0) as log:
         right = [ask(log), (act(log), ask(log))[1]]
@@ -116,7 +120,7 @@ def test_a_result_is_from_before_or_after_a_change(tmp_path: Path, question: str
         with made(tmp_path, number + 1) as log:
             came, answer = at_step(number, lambda log=log: act(log), lambda log=log: ask(log))
             assert answer in right, number
-        number += 1
+        number += stride
     assert number > 3
 
 
@@ -175,10 +179,11 @@ def in_flight(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -
     return InFlight(monkeypatch, request.param)
 
 
+@each_line
 @pytest.mark.parametrize("segment_bytes", [470, 1 << 20])
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_an_append_that_begins_during_a_call_hides_nothing(
-    tmp_path: Path, in_flight: InFlight, question: str, segment_bytes: int
+    tmp_path: Path, in_flight: InFlight, question: str, segment_bytes: int, stride: int
 ) -> None:
     """The newest record lies below the log start, so that others are searched."""
     ask = QUESTIONS[question]
@@ -191,15 +196,16 @@ def test_an_append_that_begins_during_a_call_hides_nothing(
             if came:
                 in_flight.end()
             assert answer == right, number
-        number += 1
+        number += stride
     assert number > 3
 
 
+@each_line
 @pytest.mark.parametrize("segment_bytes", [470, 1 << 20])
 @pytest.mark.parametrize("fails", [False, True])
 @pytest.mark.parametrize("question", QUESTIONS)
 def test_an_append_counts_when_it_completes(
-    tmp_path: Path, in_flight: InFlight, question: str, fails: bool, segment_bytes: int
+    tmp_path: Path, in_flight: InFlight, question: str, fails: bool, segment_bytes: int, stride: int
 ) -> None:
     """The append is in the file when the call begins. During the call it completes, or it is rolled back and another
     record is appended."""
@@ -225,7 +231,7 @@ def test_an_append_counts_when_it_completes(
             assert answer in right, number
             if not came:
                 finish()
-        number += 1
+        number += stride
     assert number > 3
 
 
