@@ -47,6 +47,11 @@ def described(g: Groups, *names: str, **more: Any) -> list[Any]:
     return found
 
 
+def test_a_group_without_a_name_is_invalid_and_an_unknown_one_is_not_found(g: Groups) -> None:
+    codes = [ErrorCode.INVALID_GROUP_ID, ErrorCode.GROUP_ID_NOT_FOUND]
+    assert [each.error_code for each in described(g, "", "g")] == codes
+
+
 def test_members_share_partitions(g: Groups) -> None:
     assert assigned(beat(g, "g", "a", 0)) == {0, 1, 2}
     assert assigned(beat(g, "g", "b", 0)) == set()

@@ -29,6 +29,8 @@ def describe_groups(context: Context, request: Any, made: Any, described: Callab
 def _checked(context: Context, group_id: str, described: Callable[[str], Any], *, operations: bool) -> Any:
     if not context.authorized("DESCRIBE", "GROUP", group_id):
         raise Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED, ErrorCode.GROUP_AUTHORIZATION_FAILED.name)
+    if not group_id:
+        raise Refused(ErrorCode.INVALID_GROUP_ID, "The group id is empty.")
     found = described(group_id)
     assignments = [member.assignment for member in found.members]
     assignments += [member.target_assignment for member in found.members if hasattr(member, "target_assignment")]

@@ -239,14 +239,14 @@ class SharePartition:
                 raise Refused(
                     ErrorCode.INVALID_REQUEST, f"The acknowledgement batch {each.first} to {each.last} is not valid."
                 )
+            if wrong := set(each.types) - _TYPES:
+                raise Refused(ErrorCode.INVALID_REQUEST, f"Invalid acknowledge type: {min(wrong)}")
             before = each.last
             if each.last < self.start_offset:
                 continue
             if each.last >= self.next_offset:
                 raise Refused(ErrorCode.INVALID_REQUEST, "Batch record not found. The offsets were never acquired.")
             for first, last, kind in _spans(each):
-                if kind not in _TYPES:
-                    raise Refused(ErrorCode.INVALID_REQUEST, f"Invalid acknowledge type: {kind}")
                 for run in _within(self.runs, max(first, self.start_offset), last):
                     if run.state != ACQUIRED or run.member != member:
                         raise Refused(

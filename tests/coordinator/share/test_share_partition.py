@@ -137,6 +137,18 @@ def test_an_invalid_acknowledgement_has_no_effect(first: int, last: int, types: 
     assert refused.value.code is code and repr(partition) == before
 
 
+def test_what_is_done_already_may_be_acknowledged_again_but_not_in_an_unknown_way() -> None:
+    partition = SharePartition(0)
+    acquire(partition, "a", 5)
+    acknowledge(partition, "a", 0, 2, ACCEPT)
+    assert partition.start_offset == 3
+    acknowledge(partition, "a", 0, 2, REJECT)
+    for types in ([5], [-1], [ACCEPT, 7, ACCEPT]):
+        with pytest.raises(Refused) as refused:
+            partition.acknowledge("a", [Acknowledgement(0, 2, types)], deadline_ms=0, limits=LIMITS)
+        assert refused.value.code is ErrorCode.INVALID_REQUEST
+
+
 def test_acquisition_locks_time_out_unless_they_are_renewed() -> None:
     partition = SharePartition(0)
     acquire(partition, "a", 4)
