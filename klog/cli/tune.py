@@ -12,6 +12,7 @@ from klog.cli.output import (
     agreed,
     check_question,
     counted,
+    ended_by_signals,
     json_option,
     print_json,
     printable,
@@ -69,7 +70,7 @@ def command(
     asks = changes and not (dry_run or yes)
     if asks:
         check_question(as_json)
-    with progress_bar(progress) as draw:
+    with progress_bar(progress) as draw, ended_by_signals():
         report = tune(directory, profile=profile, disk=disk, progress=draw)
     if not as_json:
         _show(report)

@@ -89,10 +89,14 @@ def test_interrupted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert CliRunner().invoke(cli, ["bench", "disk", str(tmp_path)]).exit_code == 130
 
 
+@pytest.mark.parametrize("words", ["bench disk --size 32 --seconds 20", "tune"])
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
-def test_a_signal_leaves_no_files(tmp_path: Path, number: signal.Signals) -> None:
+def test_a_signal_leaves_no_files(tmp_path: Path, number: signal.Signals, words: str) -> None:
+    """A broker refuses to start with a directory that is not a partition's."""
+    klog.open(tmp_path, create=True).close()
+    before = sorted(tmp_path.iterdir())
     process = subprocess.Popen(
-        [sys.executable, "-m", "klog", "bench", "disk", str(tmp_path), "--size", "32", "--seconds", "20"],
+        [sys.executable, "-m", "klog", *words.split(), str(tmp_path)],
         cwd=Path(klog.__file__).parent.parent,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -106,7 +110,7 @@ def test_a_signal_leaves_no_files(tmp_path: Path, number: signal.Signals) -> Non
     finally:
         process.kill()
         process.wait()
-    assert list(tmp_path.iterdir()) == []
+    assert sorted(tmp_path.iterdir()) == before
 
 
 def test_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -347,6 +347,22 @@ def test_an_interrupt_during_startup_of_python_m_klog(data: Path, tmp_path: Path
     assert (result.returncode, result.stdout, result.stderr.strip()) == (130, "", "klog: interrupted")
 
 
+_TERMINATED = """
+import os, signal, sys
+import klog.repairing
+sys.modules["klog.repairing.repair"]._Repair.attempt = lambda *_: os.kill(os.getpid(), signal.SIGTERM)
+from klog.cli import main
+main()
+"""
+
+
+def test_a_dry_run_of_repair_that_is_terminated_leaves_no_copies(data: Path) -> None:
+    before = sorted(data.parent.iterdir())
+    result = subprocess.run([sys.executable, "-c", _TERMINATED, "repair", "--dry-run", data], env=_environment())
+    assert result.returncode == 128 + signal.SIGTERM
+    assert sorted(data.parent.iterdir()) == before
+
+
 def test_importing_klog_keeps_a_programs_own_ctrl_c() -> None:
     """KeyboardInterrupt is raised where it occurred, and afterwards the handler is Python's default, also for the
     command."""
