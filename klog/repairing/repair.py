@@ -102,9 +102,20 @@ def repair(
     work = _Repair(where, log_dir, clock or SystemClock(), files or RealFiles())
     with _locked(log_dir, dry_run):
         if dry_run:
-            with tempfile.TemporaryDirectory(prefix=".klog-repair-", dir=scratch or os.path.dirname(log_dir)) as trial:
+            with _for_copies(scratch, os.path.dirname(log_dir)) as trial:
                 return work.report(work.attempt(trial, progress), None)
         return work.run(progress)
+
+
+def _for_copies(scratch: str | None, beside: str) -> tempfile.TemporaryDirectory[str]:
+    """Make the directory for the copies of a dry run."""
+    try:
+        return tempfile.TemporaryDirectory(prefix=".klog-repair-", dir=scratch or beside)
+    except OSError as error:
+        if scratch is not None:
+            raise
+        text = "a dry run makes copies there: name another directory (scratch=, klog repair --scratch)"
+        raise OSError(error.errno, f"{error.strerror}; {text}", beside) from None
 
 
 @contextlib.contextmanager

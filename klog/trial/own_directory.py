@@ -37,7 +37,11 @@ def own_directory(directory: str | os.PathLike[str], size: int, size_min: int) -
             "smaller --size; klog tune: --no-disk)",
             parent,
         )
-    path = tempfile.mkdtemp(prefix=PREFIX, dir=parent)
+    try:
+        path = tempfile.mkdtemp(prefix=PREFIX, dir=parent)
+    except OSError as error:
+        text = "the disk is measured in a new directory there (klog tune: --no-disk leaves that out)"
+        raise OSError(error.errno, f"{error.strerror}; {text}", parent) from None
     try:
         yield parent, path
     finally:

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
 import shutil
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -165,6 +168,21 @@ def test_an_input_that_is_missing_is_exit_code_2(verb: str, places: dict[str, st
 def test_json_asks_nothing(line: str, places: dict[str, str]) -> None:
     result = run(*line.replace("DATA", places["DATA"]).split(), "--json")
     assert result.exit_code == 2 and "--yes" in json.loads(result.stdout)["error"]["message"]
+
+
+@pytest.mark.parametrize(
+    ("line", "option"), [("tune DATA", "--no-disk"), ("repair DATA --dry-run", "--scratch"), ("bench log DATA", "DATA")]
+)
+def test_a_place_that_cannot_be_written_names_the_option(
+    line: str, option: str, places: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*args: object, **options: object) -> None:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), "a name that nobody knows")
+
+    monkeypatch.setattr(tempfile, "mkdtemp", refuse)
+    result = run(*line.replace("DATA", places["DATA"]).split())
+    assert result.exit_code == 1 and "Read-only file system; " in result.stderr and "nobody knows" not in result.stderr
+    assert option.replace("DATA", places["DATA"]) in result.stderr
 
 
 def test_a_bad_value_names_the_option(places: dict[str, str]) -> None:
