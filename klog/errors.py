@@ -355,7 +355,7 @@ class ReadFailed(KlogError, OSError):
 
 
 class RecordRemoved(KlogError):
-    """Retention or a compaction has removed a record between the search for the latest records and their reading."""
+    """Retention, a compaction or a truncation has removed a record after latest_by_key(), before it was read."""
 
 
 class UnexplainedLogEnd(KlogError):

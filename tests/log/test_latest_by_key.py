@@ -4,7 +4,7 @@ compaction."""
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Barrier
@@ -132,6 +132,10 @@ def test_old_formats_and_wide_gaps(tmp_path: Path) -> None:
         assert latest.to_arrow()["offset"].to_pylist() == [1, 2, 42]
 
 
+def uses(latest: klog.LatestByKey, key: bytes) -> list[Callable[[], object]]:
+    return [lambda: latest[key], latest.to_arrow, lambda: list(latest.values())]
+
+
 def test_a_record_that_is_removed_meanwhile(tmp_path: Path) -> None:
     with klog.Log.open(tmp_path / "t-0", config={"cleanup.policy": "compact"}, clock=ManualClock(NOW)) as log:
         log.append([(b"a", b"1"), (b"b", b"2"), (b"c", b"3")])
@@ -139,10 +143,52 @@ def test_a_record_that_is_removed_meanwhile(tmp_path: Path) -> None:
         assert len(latest) == 3
         log.append([(b"b", b"4")])
         log.compact(roll=True)
-        for use in (lambda: latest[b"b"], latest.to_arrow, lambda: list(latest.values())):
+        for use in uses(latest, b"b"):
             with pytest.raises(RecordRemoved, match=r"t-0: the record at offset .* removed"):
                 use()
         assert latest[b"c"].value == b"3" and log.latest_by_key()[b"b"].value == b"4"
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["writer", "reader"])
+def test_a_truncation_gives_no_key_the_record_of_another(tmp_path: Path, beside: bool) -> None:
+    with klog.Log.open(tmp_path / "t-0") as log, klog.Log.open(tmp_path / "t-0", read_only=True) as reader:
+        for key in (b"a", b"b", b"c"):
+            log.append([(key, b"old")])
+        latest = (reader if beside else log).latest_by_key()
+        assert len(latest) == 3
+        log.truncate_to(1)
+        log.append([(b"x", b"new")])
+        log.append([(b"c", b"new")])
+        for use in uses(latest, b"b"):
+            with pytest.raises(RecordRemoved, match=r"t-0: the record at offset ., .* removed"):
+                use()
+        assert set((reader if beside else log).latest_by_key()) == {b"a", b"x", b"c"}
+
+
+def test_a_reader_that_loads_again_after_a_compaction_keeps_its_result(tmp_path: Path) -> None:
+    with (
+        klog.Log.open(tmp_path / "t-0", config={"cleanup.policy": "compact"}) as log,
+        klog.Log.open(tmp_path / "t-0", read_only=True) as reader,
+    ):
+        for value in (b"1", b"2"):
+            log.append([(b"a", value), (b"b", value)])
+        latest = reader.latest_by_key()
+        assert len(latest) == 2
+        log.compact(roll=True)
+        assert latest[b"a"].value == b"2" and [record.value for record in latest.values()] == [b"2", b"2"]
+        assert latest.to_arrow()["key"].to_pylist() == [b"a", b"b"]
+
+
+def test_a_record_that_retention_removes_meanwhile(tmp_path: Path) -> None:
+    with klog.Log.open(tmp_path / "t-0") as log:
+        log.append([(b"a", b"1"), (b"b", b"2")])
+        searched, later = log.latest_by_key(), log.latest_by_key()
+        assert len(searched) == 2
+        log.delete_records(1)
+        for use in (*uses(searched, b"a"), lambda: len(later)):
+            with pytest.raises(RecordRemoved, match=r"t-0: the record at offset 0, .* removed"):
+                use()
+        assert searched[b"b"].value == b"2"
 
 
 def test_damage_is_reported_with_its_place(tmp_path: Path) -> None:

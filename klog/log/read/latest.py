@@ -5,6 +5,8 @@ K1  Per partition one pass over the range notes key → offset: memory grows wit
 K2  A tombstone removes its key. Records without a key are left out.
 K3  In several partitions, each partition's latest records are found first. If a key is in more than one, the newest
     timestamp counts, of equal ones the higher partition. A tombstone counts only in its own partition.
+K4  After a truncation another record may have the offset: then RecordRemoved is raised. A reader that has loaded the log
+    again, perhaps only because of a compaction, compares keys.
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from typing import TYPE_CHECKING
 
 from klog import record as record_package
 from klog.arguments import LONG_MAX
-from klog.errors import RecordRemoved
+from klog.errors import OffsetOutOfRange, RecordRemoved
 from klog.log.read import tables
 from klog.log.read.chunks import CHUNK_BYTES, FetchedChunk, chunks
 from klog.log.read.isolation import Isolation, bound
@@ -49,20 +51,30 @@ class LatestOfLog:
         self._start = log.log_start_offset
         self._stop = min(stop, bound(log, isolation))
         self._timestamp_max = timestamp_max
+        self._rewritten = -1  # of the log, when the search began
 
     @cached_property
     def offsets(self) -> dict[bytes, int]:
         """{key: offset of its latest record}, in the order of offsets."""
         found: dict[bytes, int] = {}
-        for chunk in chunks(self.log, self._start, self._stop, self._isolation, CHUNK_BYTES, False):
-            record_package.note_latest(
-                found,
-                chunk.buffer,
-                timestamp_max=self._timestamp_max,
-                on_damage=partial(note_next_offset, self.log),
-                **chunk.request,
-            )
+        self._rewritten = self.log.rewritten
+        try:
+            for chunk in chunks(self.log, self._start, self._stop, self._isolation, CHUNK_BYTES, False):
+                record_package.note_latest(
+                    found,
+                    chunk.buffer,
+                    timestamp_max=self._timestamp_max,
+                    on_damage=partial(note_next_offset, self.log),
+                    **chunk.request,
+                )
+        except OffsetOutOfRange:
+            raise self._removed(self._start) from None
         return found
+
+    @cached_property
+    def _keys(self) -> dict[int, bytes]:
+        """{offset: key} of the latest records."""
+        return {offset: key for key, offset in self.offsets.items()}
 
     def timestamps(self, keys: Set[bytes]) -> dict[bytes, int]:
         """{key: timestamp of its latest record} of some of the keys."""
@@ -75,9 +87,8 @@ class LatestOfLog:
 
     def record_at(self, offset: int) -> Record:
         """The record with this offset."""
-        for chunk in chunks(self.log, offset, offset + 1, self._isolation, 1, False):
-            for record in chunk.records():
-                return record
+        for record in self._chunk(offset, offset + 1, 1).records():
+            return record
         raise self._removed(offset)
 
     def records(self) -> Iterator[Record]:
@@ -107,17 +118,33 @@ class LatestOfLog:
         offsets = array("q", self.offsets.values())
         at = 0
         while at < len(offsets):
-            chunk = next(chunks(self.log, offsets[at], self._stop, self._isolation, CHUNK_BYTES, False), None)
-            if chunk is None:
-                raise self._removed(offsets[at])
+            chunk = self._chunk(offsets[at], self._stop, CHUNK_BYTES)
             end = bisect_left(offsets, chunk.stop, at)
             yield chunk, offsets[at:end]
             at = end
 
+    def _chunk(self, offset: int, stop: int, max_bytes: int) -> FetchedChunk:
+        """The batches from the offset of a latest record on."""
+        try:
+            chunk = next(chunks(self.log, offset, stop, self._isolation, max_bytes, False), None)
+        except OffsetOutOfRange:
+            chunk = None
+        if chunk is None or not (self.log.rewritten == self._rewritten or self._has_kept(chunk)):
+            raise self._removed(offset)
+        return chunk
+
+    def _has_kept(self, chunk: FetchedChunk) -> bool:
+        """K4, after a truncation or a new load."""
+        keys = self._keys
+        return self.log.read_only and all(
+            keys.get(record.offset, record.key) == record.key
+            for record in chunk.records(on_damage=partial(note_next_offset, self.log))
+        )
+
     def _removed(self, offset: int) -> RecordRemoved:
         return RecordRemoved(
-            f"{self.log.name}: the record at offset {offset}, or one after it, was removed by retention or compaction "
-            "after the latest records were found: call latest_by_key() again"
+            f"{self.log.name}: the record at offset {offset}, or one after it, was removed by retention, compaction or "
+            "a truncation after latest_by_key(): call it again"
         )
 
 
