@@ -150,21 +150,24 @@ class CorruptLog(CorruptData):
 
 
 class OffsetOutOfRange(KlogError, ValueError):
-    """An offset below the log start or above the log end. Kafka: OffsetOutOfRangeException (1). Attributes: offset,
-    log_start_offset, log_end_offset."""
+    """An offset below the log start or above the log end, or, for a tail, that was above it meanwhile. Kafka:
+    OffsetOutOfRangeException (1). Attributes: offset, log_start_offset, log_end_offset."""
 
     code = 1
 
-    def __init__(self, offset: int, log_start_offset: int, log_end_offset: int, name: str = "log") -> None:
+    def __init__(
+        self, offset: int, log_start_offset: int, log_end_offset: int, name: str = "log", text: str | None = None
+    ) -> None:
         self.offset, self.log_start_offset, self.log_end_offset = offset, log_start_offset, log_end_offset
         self.name = name
         super().__init__(
-            f"offset {offset} is outside {name}, which holds [{log_start_offset}, {log_end_offset}); "
+            text
+            or f"offset {offset} is outside {name}, which holds [{log_start_offset}, {log_end_offset}); "
             f"read from 'earliest' or from an offset in that range"
         )
 
     def __reduce__(self) -> tuple[object, ...]:
-        return type(self), (self.offset, self.log_start_offset, self.log_end_offset, self.name)
+        return type(self), (self.offset, self.log_start_offset, self.log_end_offset, self.name, self.args[0])
 
 
 class BadValue(KlogError, ValueError):

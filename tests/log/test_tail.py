@@ -149,6 +149,41 @@ def test_a_tail_raises_when_the_writer_truncates_the_log(
         assert isinstance(found[0], OffsetOutOfRange) and found[0].log_end_offset == 1
 
 
+@pytest.mark.parametrize("beside", [False, True], ids=["of the writer", "beside it"])
+@pytest.mark.parametrize("taken", [1, 4], ids=["within a chunk", "at its end"])
+def test_a_tail_raises_after_a_truncation_even_if_the_log_has_grown_again(
+    log: klog.Log, beside: bool, taken: int
+) -> None:
+    """It would leave out the records that have replaced those that it had returned."""
+    with contextlib.ExitStack() as stack:
+        read = stack.enter_context(klog.Log.open(log.path, read_only=True)) if beside else log
+        end = log.log_end_offset
+        for number in range(4):
+            log.append([(b"k", b"old %d" % number)])
+        tail = read.tail(end, timeout=0)
+        found = [record.value for record, _ in zip(tail, range(taken), strict=False)]
+        log.truncate_to(end)
+        for _ in range(6):
+            log.append([(b"k", b"new")])
+        with pytest.raises(OffsetOutOfRange, match="was truncated below offset"):
+            found += [record.value for record in tail]
+        assert found == [b"old %d" % number for number in range(taken)]
+
+
+@pytest.mark.parametrize("beside", [False, True], ids=["of the writer", "beside it"])
+def test_a_tail_goes_on_after_a_truncation_above_it(log: klog.Log, beside: bool) -> None:
+    with contextlib.ExitStack() as stack:
+        read = stack.enter_context(klog.Log.open(log.path, read_only=True)) if beside else log
+        end = log.log_end_offset
+        for number in range(4):
+            log.append([(b"k", b"old %d" % number)])
+        tail = read.tail(end, timeout=0)
+        assert next(iter(tail)).value == b"old 0"
+        log.truncate_to(end + 1)
+        log.append([(b"k", b"new")])
+        assert [record.value for record in tail] == [b"new"]
+
+
 def test_without_inotify_a_tail_polls(log: klog.Log, monkeypatch: pytest.MonkeyPatch, sleeps: threading.Event) -> None:
     monkeypatch.setattr(watch, "RECHECK_SECONDS", 0.01)
 

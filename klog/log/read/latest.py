@@ -5,8 +5,8 @@ K1  Per partition one pass over the range notes key → offset: memory grows wit
 K2  A tombstone removes its key. Records without a key are left out.
 K3  In several partitions, each partition's latest records are found first. If a key is in more than one, the newest
     timestamp counts, of equal ones the higher partition. A tombstone counts only in its own partition.
-K4  After a truncation another record may have the offset: then RecordRemoved is raised. A reader that has loaded the log
-    again, perhaps only because of a compaction, compares keys.
+K4  After a truncation another record may have the offset: then RecordRemoved is raised. A reader that has loaded the
+    log again, perhaps only because of a compaction, compares keys.
 """
 
 from __future__ import annotations

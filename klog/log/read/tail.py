@@ -6,6 +6,9 @@ that double up to 50 ms.
 
 A record moves the position when it is returned, not when it is read: an iteration that ends early, by `break`, an
 exception or a cancelled task, loses nothing for the next one.
+
+A truncation below the position is noticed also if the log has grown beyond it again: then the last record that was
+returned is another one. A reader does not notice it if no record has that offset any more.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from typing import TYPE_CHECKING, Generic, TypeVar
 
 from klog.clock import SystemClock
 from klog.disk import Notifier, Waiter
-from klog.errors import BadValue, CorruptBatch
+from klog.errors import BadValue, CorruptBatch, OffsetOutOfRange
 from klog.log.read.chunks import chunks
 from klog.log.read.in_thread import in_thread
 from klog.log.read.isolation import Isolation, bound
@@ -69,6 +72,8 @@ class Tail(Generic[T]):
         self._decoding = decoding
         self._pause = _PAUSE_MIN
         self._begun: Iterator[T] | None = None
+        self._last: tuple[int, int] | None = None  # offset and hash of the last record that was returned
+        self._rewritten = log.rewritten  # when that record was last found in the log
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._log.name} at {self._offset} {self._isolation}>"
@@ -76,6 +81,28 @@ class Tail(Generic[T]):
     def _made(self, records: list[Record], stop: int) -> tuple[list[T], int]:
         """Return the items for these records, and the offset after them: `stop`, if it is all of them."""
         raise NotImplementedError
+
+    def _record(self, item: T) -> Record:
+        """Return the record of an item."""
+        raise NotImplementedError
+
+    def _check_last(self) -> None:
+        """Raise OffsetOutOfRange if a truncation has removed the last record that was returned."""
+        log, rewritten = self._log, self._log.rewritten
+        if rewritten == self._rewritten:
+            return
+        if self._last is not None and self._last[0] >= log.log_start_offset:
+            offset = self._last[0]
+            found = [r for c in chunks(log, offset, offset + 1, "log_end", 1, False) for r in c.records()]
+            # Only in a reader `rewritten` also counts compactions, which may have removed it.
+            if [_hash(record) for record in found] != [self._last[1]] and (found or not log.read_only):
+                start, end = log.log_start_offset, log.log_end_offset
+                text = (
+                    f"{log.name} was truncated below offset {self._offset}, and has other records there now: tail "
+                    "again from an earlier offset"
+                )
+                raise OffsetOutOfRange(self._offset, start, end, log.name, text)
+        self._rewritten = rewritten
 
     def _ready(self) -> tuple[list[T], int]:
         """The items at the position, at most one chunk, and the offset after them."""
@@ -93,6 +120,7 @@ class Tail(Generic[T]):
                 self._pause = _PAUSE_MIN
                 made, stop = self._made(records, stop)
                 if made:
+                    self._check_last()  # after the read: a truncation before it, or during it, counts
                     return made, stop
             if damage is not None:
                 note_next_offset(log, damage, stop)
@@ -102,14 +130,19 @@ class Tail(Generic[T]):
 
     def _returned(self, ready: list[T], stop: int) -> Iterator[T]:
         """These items; each moves the position. Ends if another iteration has moved it."""
-        at = self._offset
-        for item in ready:
-            if self._offset != at:
-                return
-            at = self._offset = item.offset + 1
-            yield item
-        if self._offset == at:
-            self._offset = stop
+        at, last = self._offset, None
+        try:
+            for item in ready:
+                if self._offset != at:
+                    return
+                at, last = item.offset + 1, item
+                self._offset = at
+                yield item
+            if self._offset == at:
+                self._offset = stop
+        finally:
+            if last is not None and self._offset >= at:
+                self._last = last.offset, _hash(self._record(last))
 
     def _left(self, quiet_since: float) -> float | None:
         """Seconds until the timeout: None for never, 0 or less for now."""
@@ -181,6 +214,9 @@ class LogTail(Tail[Record]):
     def _made(self, records: list[Record], stop: int) -> tuple[list[Record], int]:
         return records, stop
 
+    def _record(self, item: Record) -> Record:
+        return item
+
 
 class DecodedTail(Tail["Decoded"]):
     """What LogTail.decoded() returns."""
@@ -197,3 +233,10 @@ class DecodedTail(Tail["Decoded"]):
                 raise
             stop = error.offset
         return found, stop
+
+    def _record(self, item: Decoded) -> Record:
+        return item.record
+
+
+def _hash(record: Record) -> int:
+    return hash((record.timestamp, record.leader_epoch, record.producer_id, record.sequence, record.key, record.value))
