@@ -385,6 +385,30 @@ def test_a_snapshot_keeps_the_last_stable_offset(log: Log) -> None:
     assert log.last_stable_offset == end + 1
 
 
+@pytest.mark.parametrize("of", ["writer", "reader"])
+def test_a_snapshot_keeps_the_last_stable_offset_when_an_open_transaction_is_compacted_away(
+    tmp_path: Path, of: str
+) -> None:
+    """It was committed after the snapshot, and a later record has its key."""
+    with (
+        Log.open(tmp_path / "t-0", config={"cleanup.policy": "compact"}) as log,
+        Log.open(log.path, read_only=True) as reader,
+    ):
+        log.append_batches(transactional(7, 0, 0))
+        log.append([(b"other", b"plain")])
+        log.roll()
+        with {"writer": log, "reader": reader}[of].snapshot() as snapshot:
+            seen = [committed(snapshot)]
+            log.append_batches(marker(7, 0, "commit"), origin="coordinator")
+            log.append_batches(transactional(7, 0, 1))
+            log.append_batches(marker(7, 0, "commit"), origin="coordinator")
+            log.compact(roll=True)
+            assert [record.offset for record in log.read()] == [1, 3]
+            assert [record.offset for record in snapshot.read()] == [1]
+            seen.append(committed(snapshot))
+            assert seen == [(0, [], 0, [7])] * 2
+
+
 def test_a_snapshot_of_a_managed_log_keeps_its_high_watermark(log: Log) -> None:
     for _ in range(10):
         add(log)

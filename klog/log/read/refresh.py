@@ -340,7 +340,12 @@ class Follower:
         log.directory.loaded(inputs.segment_dir)
         self._topic_id = topic_id or before
         self.lives += before is not None and topic_id not in (None, before)
+        producers = log.producers
         log.reload(loaded)
+        if _stays(log) and producers.end_offset == log.log_end_offset:
+            # Those of its moment: a cleaner may have removed records of a transaction that was open then.
+            log.use_producers(producers)
+            log.aborted_finder.forget()
         self.loaded(log, loaded)
 
     def _epochs_changed(self, log: LogCore) -> bool:
