@@ -637,7 +637,7 @@ def test_offsets_are_altered_and_deleted_while_there_are_no_members(broker: Brok
             return client.call(ApiKey.DELETE_SHARE_GROUP_OFFSETS, 0, group_id="g", topics=topics)
 
     assert offsets(broker).error_code == deleted().error_code == ErrorCode.GROUP_ID_NOT_FOUND
-    for arguments, code in (((4,), 0), ((4, 2), 3), ((4, 0, "nothing"), 3), ((-1,), ErrorCode.INVALID_REQUEST)):
+    for arguments, code in (((4,), 0), ((4, 2), 3), ((4, 0, "nothing"), 3), ((-2,), ErrorCode.INVALID_REQUEST)):
         assert altered(*arguments).responses[0].partitions[0].error_code == code
     assert start_and_lag(broker) == (4, 6)
     topics = [
@@ -662,6 +662,24 @@ def test_offsets_are_altered_and_deleted_while_there_are_no_members(broker: Brok
     broker.kill()
     broker.start()
     assert start_and_lag(broker) == (2, 8)
+
+
+def test_an_altered_offset_may_be_left_to_the_configuration(broker: Broker) -> None:
+    """With -1, as in Kafka."""
+    append(broker, 10)
+    alter = messages.AlterShareGroupOffsets.Request
+    with WireClient(broker.bootstrap_servers) as client:
+        for offset in (4, -1):
+            partitions = [alter.Partition(partition_index=0, start_offset=offset)]
+            topics = [alter.Topic(topic_name="t", partitions=partitions)]
+            found = client.call(ApiKey.ALTER_SHARE_GROUP_OFFSETS, 0, group_id="g", topics=topics)
+            assert found.responses[0].partitions[0].error_code == 0
+            assert start_and_lag(broker) == ((4, 6) if offset == 4 else (-1, -1))
+    broker.kill()
+    broker.start()
+    assert start_and_lag(broker) == (-1, -1)
+    earliest(broker)
+    assert join(broker).acquire() == [(0, 9, 1)]
 
 
 def test_offsets_that_cannot_be_altered_leave_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

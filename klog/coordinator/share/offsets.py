@@ -171,7 +171,7 @@ class ShareOffsets:
                     code = ErrorCode.TOPIC_AUTHORIZATION_FAILED
                 elif not 0 <= each.partition_index < count:
                     code = _UNKNOWN
-                elif each.start_offset < 0:
+                elif each.start_offset < -1:  # where the configuration says
                     code = ErrorCode.INVALID_REQUEST
                 result = Response.Partition(
                     partition_index=each.partition_index,
