@@ -1,7 +1,8 @@
 """Authentication of connections, before their requests are handled. Kafka: SaslServerAuthenticator, KafkaApis.
 
 A connection of a SASL listener may make only the requests of the exchange until it is authenticated, and again when its
-session has ended. Another one gets ILLEGAL_SASL_STATE, and the connection is closed.
+session has ended. Another one closes it: before the authentication with ILLEGAL_SASL_STATE, if the response has a place
+for it. Later without a response, so that the client sends the request again.
 """
 
 from __future__ import annotations
@@ -35,10 +36,14 @@ class Authentication:
         connection = context.connection
         if not connection.listener.authenticates:
             return True
-        if self._session(context).allows(context.api):
+        session = self._session(context)
+        if session.allows(context.api):
             return True
-        response = error_response(context.api, context.version, context.message, ErrorCode.ILLEGAL_SASL_STATE)
-        context.refuse_authentication(response)
+        response: Any = error_response(context.api, context.version, context.message, ErrorCode.ILLEGAL_SASL_STATE)
+        if session.expired or not getattr(response, "error_code", 0):
+            context.close()
+        else:
+            context.refuse_authentication(response)
         return False
 
     def _session(self, context: RequestContext) -> SaslSession:

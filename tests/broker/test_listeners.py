@@ -11,6 +11,7 @@ import socket
 import ssl
 import subprocess
 import sys
+import time
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,7 @@ from tests.support.wire_client import WireClient
 
 ROOT = Path(__file__).resolve().parents[2]
 OPEN = "event=open_listener"
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
 def write_keystore(keys: Keys, to: Path) -> None:
@@ -278,3 +280,33 @@ def test_without_sasl_the_apis_of_sasl_are_advertised_and_refused(tmp_path: Path
             refused = client.call(ApiKey.SASL_HANDSHAKE, version, mechanism="PLAIN")
             assert refused.error_code == ErrorCode.ILLEGAL_SASL_STATE
         assert client.call(ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=b"x").error_code == ErrorCode.ILLEGAL_SASL_STATE
+
+
+@pytest.mark.parametrize("lifetime_ms", [0, 1])
+def test_what_a_connection_may_not_ask_yet_or_any_more_has_no_response_that_looks_like_a_success(
+    tmp_path: Path, lifetime_ms: int
+) -> None:
+    """When a session has ended the connection is closed, as in Kafka: clients send again what they see lost, but take
+    an error for the end of a record."""
+    config = {
+        "sasl.enabled.mechanisms": "PLAIN",
+        "klog.sasl.plaintext.allow": True,
+        "listener.name.sasl_plaintext.plain.sasl.jaas.config": f'{PLAIN} required user_ann="one";',
+        "connections.max.reauth.ms": lifetime_ms,
+    }
+    with Broker(tmp_path, listeners=["SASL_PLAINTEXT://127.0.0.1:0"], config=config) as broker:
+        requests: list[tuple[ApiKey, int, Any]] = [
+            (ApiKey.METADATA, 9, messages.Metadata.Request(topics=None)),
+            (ApiKey.PRODUCE, 9, messages.Produce.Request(transactional_id=None, acks=1)),
+            (ApiKey.HEARTBEAT, 4, messages.Heartbeat.Request(group_id="g", member_id="m")),
+        ]
+        for api, version, request in requests:
+            with WireClient(broker.bootstrap_servers) as client:
+                if lifetime_ms:
+                    client.call(ApiKey.SASL_HANDSHAKE, 1, mechanism="PLAIN")
+                    assert not client.call(ApiKey.SASL_AUTHENTICATE, 2, auth_bytes=b"\0ann\0one").error_code
+                    time.sleep(lifetime_ms / 500)
+                client.send(api, version, request)
+                if api is ApiKey.HEARTBEAT and not lifetime_ms:
+                    assert client.receive(api, version).error_code == ErrorCode.ILLEGAL_SASL_STATE
+                assert client.is_closed(), api
