@@ -39,31 +39,34 @@ def groups(paths: Paths, group: str | None = None, *, clock: Clock | None = None
     check_tools(clock, None)
     where = named(paths)
     now = (clock or SystemClock()).wall_ms()
-    ends, names = _log_ends(where)
+    ends, names, unread = _log_ends(where)
     state = replay(partitions(where), TOPIC)
     found = _by_group(state, group)
     return {
         "paths": where,
         "groups": [_Group(name, records, names).entry(ends, now) for name, records in sorted(found.items())],
         "readers": [] if group is not None else [each for path in where for each in _readers(path, ends)],
-        "problems": state.problems,
+        "problems": state.problems + unread,
     }
 
 
 Ends = Mapping[tuple[str, int], int | None]
 
 
-def _log_ends(where: Iterable[str]) -> tuple[Ends, Mapping[str, str]]:
-    """Return {(topic, partition): log end}, and {topic id: topic}."""
+def _log_ends(where: Iterable[str]) -> tuple[Ends, Mapping[str, str], list[str]]:
+    """Return {(topic, partition): log end}, {topic id: topic}, and why a log end is not known."""
     ends: dict[tuple[str, int], int | None] = {}
     names: dict[str, str] = {}
+    unread = []
     for path in where:
         for topic in ls(path)["topics"]:
             if topic["topic_id"] is not None:
                 names[topic["topic_id"]] = topic["topic"]
             for entry in topic["partitions"]:
                 ends[entry["topic"], entry["partition"]] = entry["log_end_offset"]
-    return ends, names
+                if entry["log_end_offset"] is None:
+                    unread.append(f"{entry['path']}: {entry['problem']}")
+    return ends, names, unread
 
 
 class _Records(NamedTuple):

@@ -152,6 +152,19 @@ def test_several_directories_readers_and_damage(tmp_path: Path) -> None:
     assert "billing" in ok("groups", one, two)
 
 
+def test_a_lag_that_is_not_known_has_a_reason(tmp_path: Path) -> None:
+    with klog.open(tmp_path, create=True) as logs:
+        logs.create_topic("t")
+        logs.append("t", [(b"k", b"v")])
+        with logs.reader("t", "billing") as reader:
+            list(reader)
+    for path in (tmp_path / "t-0").glob("0*"):
+        path.unlink()
+    found = groups_at(tmp_path)
+    (problem,) = found["problems"]
+    assert found["readers"][0]["lag"] is None and problem.startswith(f"{tmp_path / 't-0'}: no segment")
+
+
 def test_transactions_of_a_broker() -> None:
     path = HOME / "txn" / "logdir"
     found = transactions(path, clock=ManualClock(1_700_000_100_000))
