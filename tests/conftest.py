@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import gc
 import os
-import shutil
 import signal
 import tempfile
 from collections import Counter
@@ -24,6 +23,7 @@ import pytest
 from hypothesis import HealthCheck, settings
 
 from tests.support.counts import counts
+from tests.support.in_memory import memory
 from tests.support.leftovers import NoThreadIsLeft
 from tools import snappy_java
 
@@ -39,27 +39,39 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 snappy_java.use_glibc()
 
 
-MEMORY = "/dev/shm"
-MEMORY_BYTES_MIN = 4 << 30
-PACKAGES_IN_MEMORY = frozenset({"cleaner", "crash", "history", "log", "manager", "property"})
+# network, segment and others have few files; disk, trial, tuning and health look at the disk.
+PACKAGES_IN_MEMORY = frozenset(
+    [
+        "broker",
+        "cleaner",
+        "cli",
+        "coordinator",
+        "crash",
+        "exporting",
+        "handover",
+        "history",
+        "importing",
+        "inspect",
+        "log",
+        "manager",
+        "property",
+        "repairing",
+        "security",
+        "testing",
+    ]
+)
 
 
 @pytest.fixture
 def tmp_path(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
-    """pytest's tmp_path, but in memory for the packages whose tests sync thousands of times: a killed process leaves the
-    same files there, and power cuts are simulated. Tests that need the page cache or the disk are marked `disk`. If
-    there is no file system in memory, or a small one, every directory is on the disk.
-    """
+    """pytest's tmp_path, but in memory for the packages whose tests sync often. Tests that need the page cache or the disk
+    are marked `disk`. If there is no file system in memory, or a small one, every directory is on the disk."""
     package = request.path.relative_to(Path(__file__).parent).parts[0]
-    if (
-        package not in PACKAGES_IN_MEMORY
-        or request.node.get_closest_marker("disk")
-        or not os.path.isdir(MEMORY)
-        or shutil.disk_usage(MEMORY).free < MEMORY_BYTES_MIN
-    ):
+    home = memory()
+    if home is None or package not in PACKAGES_IN_MEMORY or request.node.get_closest_marker("disk"):
         yield tmp_path
         return
-    with tempfile.TemporaryDirectory(prefix="klog-", dir=MEMORY, ignore_cleanup_errors=True) as path:
+    with tempfile.TemporaryDirectory(prefix="klog-", dir=home, ignore_cleanup_errors=True) as path:
         yield Path(path)
 
 

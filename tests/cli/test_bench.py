@@ -18,6 +18,7 @@ from klog.cli import cli
 from klog.cli.bench import BAR_CELLS, bar
 from tests.support.patience import PATIENCE
 
+pytestmark = pytest.mark.disk
 SMALL = ("--size", "32", "--seconds", "0.1")
 
 

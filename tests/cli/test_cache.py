@@ -24,6 +24,7 @@ from klog.progress import Event
 from tests.support import golden
 from tests.support.page_cache import PAGE, kept_hot, make_cold, resident_below
 
+pytestmark = pytest.mark.disk
 NUMBERS = set(Residency.__dataclass_fields__) | {"share"}
 
 

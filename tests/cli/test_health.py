@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from click.testing import CliRunner
 
 import klog
 from klog.cli.group import cli
+
+pytestmark = pytest.mark.disk
 
 
 def run(*arguments: object) -> tuple[int, str]:

@@ -9,7 +9,6 @@ directory and its port.
 
 from __future__ import annotations
 
-import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -19,6 +18,7 @@ from typing import Any, Protocol
 from tests.interop import kafka as kafka_jars
 from tests.interop.broker import Broker
 from tests.support.broker_process import BrokerProcess
+from tests.support.in_memory import memory
 
 __all__ = ["KINDS", "Server", "Unavailable", "serve"]
 
@@ -35,8 +35,6 @@ _QUICK: dict[str, dict[str, object]] = {
         "group.consumer.min.heartbeat.interval.ms": 100,
     },
 }
-_MEMORY = Path("/dev/shm")
-_MEMORY_BYTES_MIN = 4 << 30
 Unavailable = kafka_jars.Unavailable
 
 
@@ -121,8 +119,7 @@ _SERVERS: dict[str, Callable[[Path, Mapping[str, object]], Server]] = {"klog": _
 def serve(kind: str, properties: Mapping[str, object] | None = None) -> Iterator[Server]:
     """Run a broker of this kind, with these broker properties of Kafka, until the end of the block. Raises Unavailable if
     the machine cannot run it."""
-    roomy = _MEMORY.is_dir() and shutil.disk_usage(_MEMORY).free >= _MEMORY_BYTES_MIN
-    with tempfile.TemporaryDirectory(prefix="klog-clients-", dir=_MEMORY if roomy else None) as home:
+    with tempfile.TemporaryDirectory(prefix="klog-clients-", dir=memory()) as home:
         server = _SERVERS[kind](Path(home), {**_QUICK[kind], **(properties or {})})
         try:
             server.start()

@@ -23,6 +23,7 @@ from klog.protocol import ErrorCode
 from klog.scheduler import Scheduler
 from tests.coordinator.harness import Call, Groups
 from tests.support.examples import examples
+from tests.support.in_memory import memory
 
 GROUPS = st.sampled_from(("g", "h"))
 PARTITIONS = 3
@@ -47,7 +48,7 @@ class Client:
 class GroupsMachine(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.path = tempfile.mkdtemp(prefix="klog-groups-")
+        self.path = tempfile.mkdtemp(prefix="klog-groups-", dir=memory())
         self.g = Groups(Path(self.path), partitions=2, topics={"t": PARTITIONS})
         self.clients: list[Client] = []
         self.dead: list[Client] = []

@@ -19,6 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from klog.errors import KlogError
 from klog.protocol import ErrorCode
 from tests.support.examples import examples
+from tests.support.in_memory import memory
 from tests.support.transactions import OFFSETS, TOPIC, Cluster, Killed, Producer
 
 PARTITIONS = 3
@@ -39,7 +40,7 @@ FENCED = {
 class Transactions(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
-        self.home = tempfile.TemporaryDirectory(dir="/dev/shm" if Path("/dev/shm").is_dir() else None)
+        self.home = tempfile.TemporaryDirectory(dir=memory())
         self.cluster = Cluster(Path(self.home.name), partitions=PARTITIONS, transactional_id_expiration_ms=2**62)
         self.producers: dict[str, Producer] = {}
         self.zombies: list[Producer] = []

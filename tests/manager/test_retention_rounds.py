@@ -19,12 +19,12 @@ from klog.disk import LogFile, RealFiles
 from klog.log.retain import retention
 from klog.record import iter_records
 from klog.segment import Segment
+from tests.support.in_memory import memory
 from tests.support.jumping_clock import Jumping
 from tests.support.logs import bases
 from tests.support.recorded_files import RecordedFiles
 from tests.support.rounds import retention_round
 
-MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
 HOUR = 3_600_000
 POLICIES = ("delete", "compact", "compact,delete")
 
@@ -166,7 +166,7 @@ class Lives:
 def test_a_round_deletes_what_an_inspection_of_all_segments_would(seed: int) -> None:
     """Between rounds: appends, rolls, truncations, config changes, restarts and clock jumps."""
     dice = random.Random(seed)
-    with tempfile.TemporaryDirectory(dir=MEMORY) as place, pytest.MonkeyPatch.context() as patch:
+    with tempfile.TemporaryDirectory(dir=memory()) as place, pytest.MonkeyPatch.context() as patch:
         patch.setattr(retention, "BATCH", dice.choice([1, 2, 128]))
         patch.setattr(retention, "let_others_in", lambda: None)
         lives = Lives(Path(place), dice)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import tempfile
 from datetime import UTC, datetime
 from pathlib import Path
@@ -14,8 +13,8 @@ import klog
 from klog.clock import ManualClock
 from klog.record import encode
 from tests.support.batches import NOW, marker
+from tests.support.in_memory import memory
 
-MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None  # no power cuts here
 CONFIG = {"segment.bytes": 700, "cleanup.policy": "compact", "index.interval.bytes": 100, "segment.index.bytes": 480}
 Row = tuple[bytes, bytes | None, int]
 
@@ -68,7 +67,7 @@ def values(latest: klog.LatestByKey) -> dict[bytes, bytes | None]:
 @given(STEPS, st.integers(NOW - 20, NOW + 20))
 def test_latest_by_key_is_a_dict_over_the_records(steps: list[tuple[str, list[Row]]], until: int) -> None:
     with (
-        tempfile.TemporaryDirectory(dir=MEMORY) as base,
+        tempfile.TemporaryDirectory(dir=memory()) as base,
         klog.Log.open(Path(base) / "t-0", config=CONFIG, clock=ManualClock(NOW)) as log,
     ):
         committed: list[Row] = []

@@ -19,9 +19,9 @@ from klog.clock import ManualClock
 from klog.record import decode
 from tests.support.abandon import abandon
 from tests.support.examples import examples
+from tests.support.in_memory import memory
 from tests.support.logs import NOW
 
-MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None  # a thousand fsyncs an example; no power cuts here
 maybe_bytes = st.none() | st.binary(max_size=40)
 headers = st.lists(st.tuples(st.text(max_size=4), st.none() | st.binary(max_size=8)), max_size=2).map(tuple)
 timestamps = st.sampled_from([None, -1, 1]) | st.integers(NOW - 40_000, NOW + 40_000)
@@ -37,7 +37,7 @@ class LogMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.path = Path(tempfile.mkdtemp(prefix="klog-machine-", dir=MEMORY))
+        self.path = Path(tempfile.mkdtemp(prefix="klog-machine-", dir=memory()))
         self.clock = ManualClock(NOW)
         self.model: list[tuple[Any, ...] | None] = []
         self.start = 0

@@ -6,7 +6,6 @@ timestamps which segments retention may delete.
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from dataclasses import dataclass
@@ -24,9 +23,9 @@ from klog.errors import OffsetOutOfRange, OffsetsOutOfOrder, UnexpectedAppendOff
 from klog.log import closing
 from klog.record import encode
 from tests.support.examples import examples
+from tests.support.in_memory import memory
 from tests.support.logs import NOW
 
-MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None
 RETENTION_MS, RETENTION_BYTES, DELAY_MS = 60_000, 4_000, 5_000
 counts = st.lists(st.integers(1, 6), min_size=1, max_size=4)
 ages = st.integers(-50_000, 0)
@@ -47,7 +46,7 @@ class PartitionMachine(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.path = Path(tempfile.mkdtemp(prefix="klog-machine-", dir=MEMORY))
+        self.path = Path(tempfile.mkdtemp(prefix="klog-machine-", dir=memory()))
         self.clock = ManualClock(NOW)
         self.batches: list[Batch] = []
         self.start = self.end = self.high_watermark = 0

@@ -5,7 +5,6 @@ A refused append raises one of the errors that a client receives, and leaves the
 
 from __future__ import annotations
 
-import os
 import shutil
 import tempfile
 from pathlib import Path
@@ -21,9 +20,9 @@ from klog.errors import InvalidProducerEpoch, InvalidTxnState, OutOfOrderSequenc
 from klog.record import Record
 from tests.support.abandon import abandon
 from tests.support.batches import NOW, batch, marker, produced, transactional
+from tests.support.in_memory import memory
 
 REFUSALS = (InvalidProducerEpoch, InvalidTxnState, OutOfOrderSequence, TransactionCoordinatorFenced)
-MEMORY = "/dev/shm" if os.path.isdir("/dev/shm") else None  # no power cuts here
 CONFIG = {"segment.bytes": 600, "index.interval.bytes": 100, "segment.index.bytes": 480}
 
 
@@ -160,7 +159,7 @@ class Script:
 @given(st.lists(STEPS, max_size=40), st.integers(1, 700))
 def test_a_crash_and_a_follower_keep_the_logs_state(steps: list[Any], fetch_bytes: int) -> None:
     """LC6, PS24: run a script of data, markers, rolls and crashes; crash once more; copy the log to a follower by fetches."""
-    folder = Path(tempfile.mkdtemp(dir=MEMORY))
+    folder = Path(tempfile.mkdtemp(dir=memory()))
     try:
         script = Script(folder / "t-0")
         for step in steps:

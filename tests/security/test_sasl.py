@@ -52,7 +52,7 @@ def handshake(session: SaslSession, mechanism: str, version: int = 1) -> Outcome
 
 
 def step(session: SaslSession, data: bytes) -> Any:
-    return session.authenticate(2, messages.SaslAuthenticate.Request(auth_bytes=data))
+    return session.authenticate(messages.SaslAuthenticate.Request(auth_bytes=data))
 
 
 def by_scram(session: SaslSession, user: str, password: str, mechanism: str = "SCRAM-SHA-256") -> Any:

@@ -19,6 +19,7 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, ru
 from klog.broker.late_apis import ADMIN_SLOW as SLOW
 from klog.protocol import ApiKey, ErrorCode, messages
 from tests.broker.admin.world import World
+from tests.support.in_memory import memory
 
 NAMES = st.sampled_from(["a", "b.c", "b_c", "d", "__consumer_offsets", "bad name"])
 VALUES = {
@@ -40,7 +41,7 @@ class Topics(RuleBasedStateMachine):
 
     def __init__(self) -> None:
         super().__init__()
-        self.path = Path(tempfile.mkdtemp(prefix="klog-admin-"))
+        self.path = Path(tempfile.mkdtemp(prefix="klog-admin-", dir=memory()))
         self.model: dict[str, tuple[int, dict[str, str]]] = {}
         self.ids: dict[str, uuid.UUID] = {}
 
