@@ -237,7 +237,7 @@ def _methods(
     if order:
         made |= _order(_values_of(compared))
     if frozen:
-        made |= _frozen(frozenset(each.name for each in found))
+        made |= _frozen()
         if has_slots:
             names = tuple(each.name for each in found)
             made["__getstate__"] = lambda self: [getattr(self, name) for name in names]
@@ -278,7 +278,7 @@ def _order(values: Callable[[Any], tuple[Any, ...]]) -> dict[str, Any]:
     return {f"__{name}__": of(getattr(operator, name)) for name in ("lt", "le", "gt", "ge")}
 
 
-def _frozen(names: frozenset[str]) -> dict[str, Any]:
+def _frozen() -> dict[str, Any]:
     def refuse(self: Any, name: str, what: str) -> None:
         from dataclasses import FrozenInstanceError
 

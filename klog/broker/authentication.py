@@ -63,7 +63,7 @@ class Authentication:
         """A step of the exchange."""
         if not context.connection.listener.authenticates:
             return error_response(context.api, context.version, request, ErrorCode.ILLEGAL_SASL_STATE)
-        return self._apply(context, self._session(context).authenticate(context.version, request))
+        return self._apply(context, self._session(context).authenticate(request))
 
     def _apply(self, context: RequestContext, outcome: Outcome) -> Message | None:
         if outcome.refuse:

@@ -57,7 +57,7 @@ def diff(a: str | os.PathLike[str], b: str | os.PathLike[str], *, progress: Prog
         raise ValueError(f"a={where[0]!r}, b={where[1]!r}: one is a partition directory, the other is not")
     sides = [_listed(path, alone[0]) for path in where]
     step = _stepper(progress, sum(each["size"] for side in sides for each in side.values()))
-    found = [_pair(key, sides[0].get(key), sides[1].get(key), step) for key in sorted({*sides[0], *sides[1]})]
+    found = [_pair(sides[0].get(key), sides[1].get(key), step) for key in sorted({*sides[0], *sides[1]})]
     equal = all(entry["state"] == "equal" for entry in found)
     return {"a": where[0], "b": where[1], "equal": equal, "partitions": found}
 
@@ -83,7 +83,7 @@ def _stepper(progress: Progress | None, total: int) -> Callable[[int], None]:
     return step
 
 
-def _pair(key: Key, a: Entry | None, b: Entry | None, step: Callable[[int], None]) -> Entry:
+def _pair(a: Entry | None, b: Entry | None, step: Callable[[int], None]) -> Entry:
     known = a or b or {}
     found: Entry = {
         "topic": known["topic"],

@@ -120,7 +120,7 @@ class Commits:
             self._check_file(directory, job.token, file)
         for name, topic in new.items():
             directory.forget_before(name, range(topic.partitions))
-        manifest = Manifest(job.token, self._place(directory, job), new, job.stream)
+        manifest = Manifest(job.token, self._place(job), new, job.stream)
         self._files.replace(layout.commit_path(directory.path, job.token), manifest.encode())
         with directory.guarded():
             self._create_topics(directory, manifest)
@@ -182,7 +182,7 @@ class Commits:
         if size != file.bytes or crc != file.crc:
             raise _changed(path, f"{file.bytes} bytes of checksum {file.crc:08x} expected, found {size} of {crc:08x}")
 
-    def _place(self, directory: LogDirectory, job: StagedJob) -> tuple[Part, ...]:
+    def _place(self, job: StagedJob) -> tuple[Part, ...]:
         """Give the files their offsets, in the order of their tasks. The logs are flushed up to there: after a power
         cut no log may end below its base offset."""
         files: dict[tuple[str, int], list[StagedFile]] = {}

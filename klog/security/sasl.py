@@ -173,7 +173,7 @@ class SaslSession:
         found = scram.MECHANISMS[mechanism]
         return ScramExchange(found, lambda user: self._users.credential(found, user))
 
-    def authenticate(self, version: int, request: messages.SaslAuthenticate.Request) -> Outcome:
+    def authenticate(self, request: messages.SaslAuthenticate.Request) -> Outcome:
         """SaslAuthenticate: one step of the exchange."""
         response = messages.SaslAuthenticate.Response
         exchange = self._exchange

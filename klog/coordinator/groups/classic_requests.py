@@ -98,7 +98,7 @@ class ClassicGroups:
                 response = self._consumers.classic.join(context, found, request, protocols)
                 if response is not None:
                     return response
-            group = self._group_to_join(request, protocols)
+            group = self._group_to_join(request)
             if isinstance(group, ErrorCode):
                 return join_refused(context, group, request.member_id)
             if not self._may_join(group, request.member_id):
@@ -121,7 +121,7 @@ class ClassicGroups:
             return ErrorCode.INCONSISTENT_GROUP_PROTOCOL
         return _NONE
 
-    def _group_to_join(self, request: JoinGroup.Request, protocols: Protocols) -> ClassicGroup | ErrorCode:
+    def _group_to_join(self, request: JoinGroup.Request) -> ClassicGroup | ErrorCode:
         """The group; a new one for a member without an id."""
         group = self._table.get(request.group_id)
         if isinstance(group, ClassicGroup):

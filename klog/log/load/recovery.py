@@ -100,7 +100,7 @@ def _check(inputs: Inputs, segment: Segment, after: Segment | None, found: Findi
     if scan.reason == "offset_order" and scan.end == 0:
         _refuse_name(segment)
     refuse_far_end(inputs, segment, scan)
-    report_invalid(inputs, segment, scan, found, refuse=inputs.policy == "strict")
+    report_invalid(segment, scan, found, refuse=inputs.policy == "strict")
     return scan
 
 
@@ -322,7 +322,7 @@ def find_end(inputs: Inputs, segment: Segment, found: Findings) -> None:
     if scan.reason and inputs.policy != "kafka":
         valid = before_wrong_length(segment, scan, position) or scan  # the former has valid batches after it: refused
     refuse_far_end(inputs, segment, valid)
-    report_invalid(inputs, segment, scan, found, refuse=False)
+    report_invalid(segment, scan, found, refuse=False)
     if scan.reason:
         _refuse_durable(inputs, segment, valid)
         _refuse_short_batch(inputs, segment, valid)
@@ -338,7 +338,7 @@ def find_end(inputs: Inputs, segment: Segment, found: Findings) -> None:
         segment.settle_indexes()
 
 
-def report_invalid(inputs: Inputs, segment: Segment, scan: Scan, found: Findings, *, refuse: bool) -> None:
+def report_invalid(segment: Segment, scan: Scan, found: Findings, *, refuse: bool) -> None:
     """Report batches with an invalid base offset. They stay as they are: reading them raises CorruptBatch."""
     for position in scan.invalid:
         text = "the base offset of a batch is above those of the valid batches after it"
