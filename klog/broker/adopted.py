@@ -9,6 +9,7 @@ taken over all of it.
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Sequence
 
 from klog.coordinator.transactions.producer_ids import OF_KAFKA, stored
@@ -50,9 +51,10 @@ def check_adopted(paths: Sequence[str]) -> None:
     """Raise HandoverRefused unless is_adopted(). Raises OSError."""
     if not is_adopted(paths):
         path = next(filter(_has_metadata, paths))
+        everything = " ".join(map(shlex.quote, paths))  # the topics of all, and the file in the first
         raise HandoverRefused(
             f"{path} is that of a Kafka broker, whose metadata log has the topics' configurations and the next "
-            f"producer id; take it over with `klog handover --adopt {path}`, anew after each run of that broker"
+            f"producer id; take it over with `klog handover --adopt {everything}`, anew after each run of that broker"
         )
 
 

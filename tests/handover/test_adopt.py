@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import shutil
 import uuid
 from pathlib import Path
@@ -171,6 +172,20 @@ def test_klogs_broker_does_not_serve_what_kafka_has_changed_since(tmp_path: Path
         assert not is_served()
         adopt(data)
         assert is_served() and is_served(), "nothing but Kafka's metadata log counts"
+
+
+def test_the_command_that_is_named_adopts_all_directories(tmp_path: Path) -> None:
+    """The metadata is in the second one."""
+    paths = [tmp_path / "on e", tmp_path / "two"]
+    place(paths[0], "t", IDS[0])
+    ran(paths[1], {"t": state(IDS[0], KEEP)})
+    with pytest.raises(HandoverRefused) as refused:
+        klog.Broker(paths, listeners=["127.0.0.1:0"]).start()
+    command = shlex.split(str(refused.value).split("`")[1])
+    assert command[:3] == ["klog", "handover", "--adopt"]
+    adopt(command[3:])
+    with klog.Broker(paths, listeners=["127.0.0.1:0"]) as broker:
+        assert broker.logs.topics()["t"] == [0]
 
 
 def test_a_directory_that_an_earlier_klog_has_adopted_is_served(tmp_path: Path) -> None:
