@@ -122,7 +122,7 @@ class RealFiles:
             self.fsync(file)
             with naming_the_next_step(path):
                 os.rename(temporary, path)
-        except OSError:
+        except BaseException:  # also after Ctrl-C: verify calls the leftover a problem
             with contextlib.suppress(OSError):  # a full disk may refuse it
                 os.unlink(temporary)
             raise

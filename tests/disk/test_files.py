@@ -42,17 +42,19 @@ def test_replace_syncs_the_file_then_the_directory(tmp_path: Path) -> None:
     assert seen == [("fsync checkpoint.tmp", "old"), (f"fsync_dir {tmp_path}", "new")]
 
 
-def test_a_replacement_that_fails_keeps_the_old_file(tmp_path: Path) -> None:
+@pytest.mark.parametrize("error", [OSError(28, "No space left on device"), KeyboardInterrupt()])
+def test_a_replacement_that_fails_keeps_the_old_file(tmp_path: Path, error: BaseException) -> None:
     class Full(RealFiles):
         def fsync(self, file: LogFile) -> None:
-            raise OSError(28, "No space left on device", file.path)
+            raise error
 
     path = tmp_path / "checkpoint"
     path.write_bytes(b"old")
-    with pytest.raises(OSError, match="No space left"):
+    with pytest.raises(type(error)):
         Full().replace(str(path), b"new")
-    assert path.read_bytes() == b"old"
-    RealFiles().replace(str(path), b"newer")  # the leftover temporary file does not matter
+    assert path.read_bytes() == b"old" and os.listdir(tmp_path) == ["checkpoint"]
+    (tmp_path / "checkpoint.tmp").write_bytes(b"left by a crash")
+    RealFiles().replace(str(path), b"newer")
     assert path.read_bytes() == b"newer"
     assert os.listdir(tmp_path) == ["checkpoint"]
 
