@@ -18,6 +18,7 @@ from klog.log.read.isolation import Isolation
 from klog.log.read.lookup import resolve
 from klog.log.read.positions import Position
 from klog.log.read.reader import LogReader
+from klog.log.read.tail import LastReturned
 from klog.logger import logger_of
 from klog.record import Columns, Record
 
@@ -32,15 +33,26 @@ _AT_ONCE = 1000  # records that one call of a thread reads
 
 class TopicCursor:
     """One task or thread. position: {partition: offset of the next record}. settled: the same, when the partition was
-    placed or last committed; if equal, no record of it was returned since. decoding: of decoded()."""
+    placed or last committed; if equal, no record of it was returned since. decoding: of decoded(). checked: raise
+    OffsetOutOfRange after a truncation that nothing follows by lower()."""
 
-    def __init__(self, name: str, missing: Missing, isolation: Isolation, decoding: Decoding | None = None) -> None:
+    def __init__(
+        self,
+        name: str,
+        missing: Missing,
+        isolation: Isolation,
+        decoding: Decoding | None = None,
+        *,
+        checked: bool = False,
+    ) -> None:
         self.position: dict[int, int] = {}
         self.settled: dict[int, int] = {}
         self._name = name
         self._missing = missing
         self._isolation = isolation
         self.decoding = decoding
+        self._checked = checked
+        self._last: dict[int, LastReturned] = {}
 
     def place(self, partition: int, offset: int) -> None:
         """Begin to read a partition."""
@@ -136,11 +148,18 @@ class TopicCursor:
         for log, reader, stop in self._ranges(logs):
             number = log.partition
             at = position[number]
-            for item in read(log, reader):
-                if position.get(number) != at:
-                    break
-                at = position[number] = item.offset + 1
-                yield item
+            last = None
+            try:
+                for item in read(log, reader):
+                    if position.get(number) != at:
+                        break
+                    if last is None:
+                        self._check_last(log)  # after the read: a truncation before it counts
+                    last, at = item, item.offset + 1
+                    position[number] = at
+                    yield item
+            finally:
+                self._note_last(log, last)
             self._passed(number, at, stop)
 
     async def _items_async(
@@ -150,12 +169,28 @@ class TopicCursor:
         for log, reader, stop in self._ranges(logs):
             number = log.partition
             at = position[number]
-            async for item in _in_threads(read(log, reader)):
-                if position.get(number) != at:
-                    break
-                at = position[number] = item.offset + 1
-                yield item
+            last = None
+            try:
+                async for item in _in_threads(read(log, reader)):
+                    if position.get(number) != at:
+                        break
+                    if last is None:
+                        self._check_last(log)  # after the read: a truncation before it counts
+                    last, at = item, item.offset + 1
+                    position[number] = at
+                    yield item
+            finally:
+                self._note_last(log, last)
             self._passed(number, at, stop)
+
+    def _check_last(self, log: Log) -> None:
+        if self._checked:
+            last = self._last.setdefault(log.partition, LastReturned(log._core))
+            last.check(log._core, self.position[log.partition])
+
+    def _note_last(self, log: Log, item: Record | Decoded | None) -> None:
+        if self._checked and item is not None:
+            self._last[log.partition].note(item if isinstance(item, Record) else item.record)
 
     def columns(self, logs: Iterable[Log], fields: Sequence[str] | None) -> Iterator[tuple[int, Columns]]:
         """The same as Arrow arrays, none of them empty, each with its partition."""

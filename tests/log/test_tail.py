@@ -184,6 +184,19 @@ def test_a_tail_goes_on_after_a_truncation_above_it(log: klog.Log, beside: bool)
         assert [record.value for record in tail] == [b"new"]
 
 
+def test_a_tail_goes_on_after_a_truncation_if_its_last_record_was_compacted_away(tmp_path: Path) -> None:
+    with klog.Log.open(tmp_path / "t-0", config={"cleanup.policy": "compact"}) as log:
+        log.append([(b"k", b"1")])
+        tail = log.tail(0, timeout=0)
+        assert [record.value for record in tail] == [b"1"]
+        for key in (b"k", b"other", b"truncated"):
+            log.append([(key, b"2")])
+        log.compact(roll=True)
+        log.truncate_to(3)
+        log.append([(b"new", b"1")])
+        assert [record.key for record in tail] == [b"k", b"other", b"new"]
+
+
 def test_without_inotify_a_tail_polls(log: klog.Log, monkeypatch: pytest.MonkeyPatch, sleeps: threading.Event) -> None:
     monkeypatch.setattr(watch, "RECHECK_SECONDS", 0.01)
 

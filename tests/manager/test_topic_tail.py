@@ -56,6 +56,43 @@ def test_a_tail_begins_where_it_is_asked_to(logs: klog.LogManager) -> None:
         next(tail)
 
 
+@pytest.mark.parametrize("taken", [1, 4], ids=["within a read", "at its end"])
+@pytest.mark.parametrize("change", ["truncated", "created again"])
+@pytest.mark.parametrize("use", ["thread", "task", "decoded"])
+def test_a_tail_raises_if_the_log_has_grown_again(tmp_path: Path, taken: int, change: str, use: str) -> None:
+    """It would leave out the records that have replaced those that it had returned."""
+    with klog.open(tmp_path / "d", create=True) as writer, klog.open(tmp_path / "d", read_only=True) as reader:
+        writer.create_topic("t")
+        for number in range(4):
+            writer.log("t").append([(b"k", b"old %d" % number)])
+        tails: list[Any] = [logs.tail("t", "earliest", timeout=0, decode="utf8") for logs in (writer, reader)]
+        if use == "decoded":
+            tails = [tail.decoded() for tail in tails]
+        for tail in tails:
+            assert len(list(zip(range(taken), tail, strict=False))) == taken
+        if change == "truncated":
+            writer.log("t").truncate_to(0)
+        else:
+            writer.delete_topic("t")
+            writer.create_topic("t")
+        for _ in range(6):
+            writer.log("t").append([(b"k", b"new")])
+        for tail in tails:
+            with pytest.raises(OffsetOutOfRange, match=f"below offset {taken}"):
+                asyncio.run(collected(tail)) if use == "task" else list(tail)
+
+
+def test_a_tail_goes_on_after_a_truncation_above_it(tmp_path: Path) -> None:
+    with klog.open(tmp_path / "d", create=True) as writer, klog.open(tmp_path / "d", read_only=True) as reader:
+        writer.create_topic("t")
+        writer.log("t").append([(b"k", b"1"), (b"k", b"2")])
+        tails = [logs.tail("t", "earliest", timeout=0) for logs in (writer, reader)]
+        assert [next(iter(tail)).value for tail in tails] == [b"1"] * 2
+        writer.log("t").truncate_to(1)
+        writer.log("t").append([(b"k", b"new")])
+        assert [[record.value for record in tail] for tail in tails] == [[b"new"]] * 2
+
+
 @pytest.mark.parametrize("read_only", [False, True])
 def test_a_tail_wakes_for_records_partitions_and_topics(
     logs: klog.LogManager, read_only: bool, monkeypatch: pytest.MonkeyPatch

@@ -8,7 +8,7 @@ A record moves the position when it is returned, not when it is read: an iterati
 exception or a cancelled task, loses nothing for the next one.
 
 A truncation below the position is noticed also if the log has grown beyond it again: then the last record that was
-returned is another one. A reader does not notice it if no record has that offset any more.
+returned is another one. It is not noticed if no record has that offset any more: a cleaner may have removed it.
 """
 
 from __future__ import annotations
@@ -49,6 +49,36 @@ def waiter_for(logs: Iterable[LogCore], also: Iterable[str] = (), others: Iterab
     return Waiter(notifiers, directories, named)
 
 
+class LastReturned:
+    """The last record of a log that was returned. One task or thread."""
+
+    def __init__(self, log: LogCore) -> None:
+        self._record: tuple[int, int] | None = None  # its offset and hash
+        self._log, self._rewritten = log, log.rewritten  # when it was last found there
+
+    def note(self, record: Record) -> None:
+        """This record was returned."""
+        self._record = record.offset, _hash(record)
+
+    def check(self, log: LogCore, position: int) -> None:
+        """Raise OffsetOutOfRange if another record has its offset in the log now, which may be another one than before:
+        after a move, or of a topic that was created again."""
+        rewritten = log.rewritten
+        if log is self._log and rewritten == self._rewritten:
+            return
+        if self._record is not None and self._record[0] >= log.log_start_offset:
+            offset, known = self._record
+            for chunk in chunks(log, offset, offset + 1, "log_end", 1, False):
+                if any(_hash(record) != known for record in chunk.records(include_control=True)):
+                    start, end = log.log_start_offset, log.log_end_offset
+                    text = (
+                        f"{log.name} was truncated below offset {position}, or its topic was created again, and has "
+                        "other records there now: tail again from an earlier offset"
+                    )
+                    raise OffsetOutOfRange(position, start, end, log.name, text)
+        self._log, self._rewritten = log, rewritten
+
+
 class Tail(Generic[T]):
     """Items made of the records of a log from an offset on, as they arrive. Sleeps between them. Ends `timeout` seconds
     after the last.
@@ -72,8 +102,7 @@ class Tail(Generic[T]):
         self._decoding = decoding
         self._pause = _PAUSE_MIN
         self._begun: Iterator[T] | None = None
-        self._last: tuple[int, int] | None = None  # offset and hash of the last record that was returned
-        self._rewritten = log.rewritten  # when that record was last found in the log
+        self._last = LastReturned(log)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._log.name} at {self._offset} {self._isolation}>"
@@ -85,24 +114,6 @@ class Tail(Generic[T]):
     def _record(self, item: T) -> Record:
         """Return the record of an item."""
         raise NotImplementedError
-
-    def _check_last(self) -> None:
-        """Raise OffsetOutOfRange if a truncation has removed the last record that was returned."""
-        log, rewritten = self._log, self._log.rewritten
-        if rewritten == self._rewritten:
-            return
-        if self._last is not None and self._last[0] >= log.log_start_offset:
-            offset = self._last[0]
-            found = [r for c in chunks(log, offset, offset + 1, "log_end", 1, False) for r in c.records()]
-            # Only in a reader `rewritten` also counts compactions, which may have removed it.
-            if [_hash(record) for record in found] != [self._last[1]] and (found or not log.read_only):
-                start, end = log.log_start_offset, log.log_end_offset
-                text = (
-                    f"{log.name} was truncated below offset {self._offset}, and has other records there now: tail "
-                    "again from an earlier offset"
-                )
-                raise OffsetOutOfRange(self._offset, start, end, log.name, text)
-        self._rewritten = rewritten
 
     def _ready(self) -> tuple[list[T], int]:
         """The items at the position, at most one chunk, and the offset after them."""
@@ -120,7 +131,7 @@ class Tail(Generic[T]):
                 self._pause = _PAUSE_MIN
                 made, stop = self._made(records, stop)
                 if made:
-                    self._check_last()  # after the read: a truncation before it, or during it, counts
+                    self._last.check(log, offset)  # after the read: a truncation before it, or during it, counts
                     return made, stop
             if damage is not None:
                 note_next_offset(log, damage, stop)
@@ -142,7 +153,7 @@ class Tail(Generic[T]):
                 self._offset = stop
         finally:
             if last is not None and self._offset >= at:
-                self._last = last.offset, _hash(self._record(last))
+                self._last.note(self._record(last))
 
     def _left(self, quiet_since: float) -> float | None:
         """Seconds until the timeout: None for never, 0 or less for now."""
