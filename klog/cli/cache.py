@@ -198,13 +198,13 @@ def percent(share: float) -> str:
     return f"{share * 100:.0f}" if share in (0, 1) else str(min(max(round(share * 100), 1), 99))
 
 
-def blocks(heat: Sequence[float], cells: int = CELLS) -> str:
-    """A row of at most `cells` blocks, from nothing in memory to all of it; digits (tenths) if stdout cannot show
+def blocks(heat: Sequence[float]) -> str:
+    """A row of at most CELLS blocks, from nothing in memory to all of it; digits (tenths) if stdout cannot show
     blocks. Only a part that is wholly hot or cold is shown as such."""
-    if len(heat) > cells:
+    if len(heat) > CELLS:
         heat = [
             sum(part) / len(part)
-            for part in (heat[len(heat) * i // cells : len(heat) * (i + 1) // cells] for i in range(cells))
+            for part in (heat[len(heat) * i // CELLS : len(heat) * (i + 1) // CELLS] for i in range(CELLS))
         ]
     levels = _BLOCKS if _has_blocks() else _DIGITS
     last = len(levels) - 1

@@ -264,10 +264,9 @@ class ConsumerGroup:
     def tombstones(self) -> Records:
         return records.encode_changes(self.deletion())
 
-    def deletion(self, *, replaced: Mapping[str, str] | None = None) -> list[records.Change]:
-        """The changes that delete the group. replaced: other ids for members, by the ids that they have here."""
-        ids = [replaced.get(member_id, member_id) if replaced else member_id for member_id in self._members]
-        keys = [{"group_id": self.group_id, "member_id": member_id} for member_id in ids]
+    def deletion(self) -> list[records.Change]:
+        """The changes that delete the group."""
+        keys = [{"group_id": self.group_id, "member_id": member_id} for member_id in self._members]
         changes: list[records.Change] = [(records.CURRENT, key, None) for key in keys]
         changes += [(records.TARGET, key, None) for key in keys]
         changes.append(records.group_tombstone(records.TARGET_EPOCH, self.group_id))
