@@ -37,10 +37,6 @@ class Limits:
     min_offsets: int | None = None
     max_delay_ms: int = DELAY_MS
 
-    @property
-    def bounds_a_batch(self) -> bool:
-        return self.max_offsets is not None or self.max_bytes is not None
-
 
 class Stored(Protocol):
     """The stored bytes of the partitions: whole record batches, as compressed."""

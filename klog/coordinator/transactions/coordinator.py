@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from klog.clock import Clock
     from klog.coordinator.transactions.config import TransactionConfig
     from klog.coordinator.transactions.handlers import Handler
-    from klog.disk import Files
     from klog.protocol import ApiKey, ErrorCode
     from klog.scheduler import Scheduler, Task
     from klog.security.context import Topics
@@ -52,14 +51,13 @@ class TransactionCoordinator:
         directory: str,
         on_marker: Callable[[int, int, bool], object],
         appended: Callable[[str, int], object] | None = None,
-        files: Files | None = None,
     ) -> None:
         self._topics = topics
         self._scheduler = scheduler
         self._config = config
         self._node_id = node_id
         self._registry = Registry()
-        ids = ProducerIds(files or RealFiles(), directory, self._ids_in_use)
+        ids = ProducerIds(RealFiles(), directory, self._ids_in_use)
         markers = Markers(topics, on_marker, appended)
         self._transactions = Transactions(StateLog(topics), markers, ids, self._registry, scheduler, clock, config)
         self._clients = ClientHandlers(self._transactions, topics)
