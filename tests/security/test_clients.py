@@ -50,8 +50,8 @@ class Broker:
         if not session.allows(api):
             request.close()
         elif api in (ApiKey.SASL_HANDSHAKE, ApiKey.SASL_AUTHENTICATE):
-            do: Any = session.handshake if api is ApiKey.SASL_HANDSHAKE else session.authenticate
-            outcome = do(version, message)
+            is_handshake = api is ApiKey.SASL_HANDSHAKE
+            outcome = session.handshake(version, message) if is_handshake else session.authenticate(message)
             if outcome.principal is not None:
                 connection.authenticate(outcome.principal)
                 self.principals.append(connection.principal)
