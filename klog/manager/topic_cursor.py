@@ -190,7 +190,7 @@ class TopicCursor:
 
     def _note_last(self, log: Log, item: Record | Decoded | None) -> None:
         if self._checked and item is not None:
-            self._last[log.partition].note(item if isinstance(item, Record) else item.record)
+            self._last[log.partition].note(item)
 
     def columns(self, logs: Iterable[Log], fields: Sequence[str] | None) -> Iterator[tuple[int, Columns]]:
         """The same as Arrow arrays, none of them empty, each with its partition."""

@@ -71,7 +71,7 @@ def plan_sink(options: SinkOptions, *, overwrite: bool) -> SinkPlan:
                 )
             else:
                 with suppress(UnknownTopicOrPartition):  # deleted meanwhile
-                    topic_id = logs._catalog.topic_id(topic, partitions)  # opens no log, which may be damaged
+                    topic_id = logs.topic_id(topic)  # opens no log, which may be damaged
                     present[topic] = Target(TopicPlan(len(partitions), topic_id), logs.topic_config(topic))
     plan = SinkPlan(options, present, split)
     if options.topic is not None:

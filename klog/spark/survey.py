@@ -84,7 +84,7 @@ def examined(options: Options, examine: Callable[[Logs], T]) -> T:
 
 class Survey:
     """Examines the partitions below the paths of a query, once or again and again. They are read-only, and stay open
-    in between: to open one takes ten times as long as to follow its writer. One thread."""
+    in between: to open one takes four times as long as to follow its writer. One thread."""
 
     def __init__(self, options: Options) -> None:
         self._options = options

@@ -56,8 +56,9 @@ class LastReturned:
         self._record: tuple[int, int] | None = None  # its offset and hash
         self._log, self._rewritten = log, log.rewritten  # when it was last found there
 
-    def note(self, record: Record) -> None:
-        """This record was returned."""
+    def note(self, item: Record | Decoded) -> None:
+        """This record was returned, or decoded."""
+        record = item if isinstance(item, Record) else item.record
         self._record = record.offset, _hash(record)
 
     def check(self, log: LogCore, position: int) -> None:
@@ -111,10 +112,6 @@ class Tail(Generic[T]):
         """Return the items for these records, and the offset after them: `stop`, if it is all of them."""
         raise NotImplementedError
 
-    def _record(self, item: T) -> Record:
-        """Return the record of an item."""
-        raise NotImplementedError
-
     def _ready(self) -> tuple[list[T], int]:
         """The items at the position, at most one chunk, and the offset after them."""
         log, offset = self._log, self._offset
@@ -153,7 +150,7 @@ class Tail(Generic[T]):
                 self._offset = stop
         finally:
             if last is not None and self._offset >= at:
-                self._last.note(self._record(last))
+                self._last.note(last)
 
     def _left(self, quiet_since: float) -> float | None:
         """Seconds until the timeout: None for never, 0 or less for now."""
@@ -225,9 +222,6 @@ class LogTail(Tail[Record]):
     def _made(self, records: list[Record], stop: int) -> tuple[list[Record], int]:
         return records, stop
 
-    def _record(self, item: Record) -> Record:
-        return item
-
 
 class DecodedTail(Tail["Decoded"]):
     """What LogTail.decoded() returns."""
@@ -244,9 +238,6 @@ class DecodedTail(Tail["Decoded"]):
                 raise
             stop = error.offset
         return found, stop
-
-    def _record(self, item: Decoded) -> Record:
-        return item.record
 
 
 def _hash(record: Record) -> int:
