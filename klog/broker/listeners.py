@@ -11,6 +11,7 @@ from klog.arguments import text
 from klog.broker.metadata import Node
 from klog.errors import InvalidConfig
 from klog.network import Listener
+from klog.network.listener import address_text
 from klog.security.config import tls_property
 from klog.values import replace
 
@@ -40,9 +41,10 @@ def secured(listener: Listener, properties: Properties) -> Listener:
     if config is None:
         protocols = properties.all.get("listener.security.protocol.map")
         if protocols and listener.context is None:
+            where = address_text(listener.host, listener.port)
             raise InvalidConfig(
                 f"listener.security.protocol.map={protocols!r} has no protocol for the listener {listener.name} at "
-                f"{listener.host}:{listener.port}: add {listener.name}:PLAINTEXT or another one, or listen at "
+                f"{where}: add {listener.name}:PLAINTEXT or another one, or listen at "
                 "NAME://host:port with a name that it has"
             )
         return listener

@@ -21,6 +21,7 @@ from klog.broker.listeners import advertised
 from klog.broker.metadata import Node, Placement
 from klog.errors import InvalidConfig
 from klog.network import Server
+from klog.network.listener import address_text
 from klog.values import NamedTuple, replace
 
 if TYPE_CHECKING:
@@ -80,7 +81,8 @@ class Nodes:
     @property
     def bootstrap_servers(self) -> str:
         """The addresses of all running brokers."""
-        return ",".join(f"{node.host}:{node.port}" for each in self._running.values() for node in each.nodes.values())
+        nodes = [node for each in self._running.values() for node in each.nodes.values()]
+        return ",".join(address_text(node.host, node.port) for node in nodes)
 
     @property
     def port(self) -> int:
@@ -219,5 +221,6 @@ def _moved(listeners: list[Listener], number: int) -> list[Listener]:
     """The listeners of the broker after `number` others."""
     for each in listeners:
         if each.port and each.port + number > _PORT_MAX:
-            raise ValueError(f"listeners: {each.host}:{each.port} leaves no ports for the brokers after it")
+            where = address_text(each.host, each.port)
+            raise ValueError(f"listeners: {where} leaves no ports for the brokers after it")
     return [replace(each, port=each.port + number) if each.port and number else each for each in listeners]

@@ -135,10 +135,10 @@ def _reload(broker: Any) -> None:
 
 
 def _announce(broker: Any, print_json: Callable[[dict[str, Any]], object] | None) -> None:
+    from klog.network.listener import address_text
+
     control_url = getattr(broker, "control_url", None)
-    addresses = [
-        f"{each.name}://{f'[{each.host}]' if ':' in each.host else each.host}:{each.port}" for each in broker.listeners
-    ]
+    addresses = [f"{each.name}://{address_text(each.host, each.port)}" for each in broker.listeners]
     if print_json is not None:
         facts = {
             "bootstrap_servers": broker.bootstrap_servers,

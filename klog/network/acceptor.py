@@ -35,6 +35,7 @@ _GONE = {
     errno.ENETUNREACH,
 }
 _BACK_OFF_SECONDS = 0.1
+_MAPPED = "::ffff:"
 _ACCEPTS_MAX = 64  # of one listener, before the others
 
 
@@ -205,7 +206,7 @@ class Acceptor:
                 if error.errno not in _GONE:
                     raise
                 continue
-            self._welcome(listening, sock, peer)
+            self._welcome(listening, sock, _plain(peer))
 
     def _refuse_one(self, listening: _ListeningSocket, error: OSError) -> None:
         """No descriptor is free: accept on the spare one and close, then pause."""
@@ -269,3 +270,10 @@ class Acceptor:
         self.accepted += 1
         if self._quotas.exceeds():
             loop.shed()
+
+
+def _plain(peer: tuple[object, ...]) -> tuple[object, ...]:
+    """The IPv4 address of a client that an IPv6 socket shows as ::ffff:192.0.2.1, as Java has it; others as they are.
+    Limits and access rules name the IPv4 address."""
+    host = str(peer[0])
+    return (host.removeprefix(_MAPPED), *peer[1:2]) if host.startswith(_MAPPED) and "." in host else peer

@@ -15,6 +15,11 @@ if TYPE_CHECKING:
     from klog.network.config import NetworkConfig
 
 
+def address_text(host: str, port: int) -> str:
+    """host:port as clients read it, with an IPv6 address in brackets."""
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
     """host, port: where to listen; port 0 lets the kernel choose. context: TLS, None for plaintext. authenticates:
@@ -70,5 +75,6 @@ class Listener:
             sock.close()
             if error.errno is None:
                 raise
-            raise OSError(error.errno, f"{error.strerror}: {self.host}:{self.port}") from None  # gaierror has its own
+            where = address_text(self.host, self.port)
+            raise OSError(error.errno, f"{error.strerror}: {where}") from None  # gaierror has its own
         return sock

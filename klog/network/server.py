@@ -26,7 +26,7 @@ from klog.network._queue import RequestQueue
 from klog.network.acceptor import Acceptor
 from klog.network.config import NetworkConfig
 from klog.network.handlers import Handlers
-from klog.network.listener import Listener
+from klog.network.listener import Listener, address_text
 from klog.network.notices import Notices
 
 if TYPE_CHECKING:
@@ -117,7 +117,7 @@ class Server:
         _servers.add(self)
 
     def __repr__(self) -> str:
-        return f"<Server {', '.join(f'{each.host}:{each.port}' for each in self.listeners)}>"
+        return f"<Server {', '.join(address_text(each.host, each.port) for each in self.listeners)}>"
 
     @property
     def listeners(self) -> list[Listener]:

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import socket
 import struct
 import uuid
 from pathlib import Path
 
 import pytest
+from kafka import KafkaAdminClient
 
 from klog.broker import Broker
 from klog.broker.adopted import check_adopted
@@ -177,6 +180,16 @@ def test_each_listener_advertises_itself(tmp_path: Path) -> None:
         with WireClient(inside) as client:
             found = client.call(ApiKey.METADATA, 9, topics=[])
         assert [f"{each.host}:{each.port}" for each in found.brokers] == [inside]
+
+
+@pytest.mark.skipif(not socket.has_ipv6, reason="needs: IPv6")
+def test_clients_can_use_the_address_of_an_ipv6_listener(tmp_path: Path) -> None:
+    with Broker(tmp_path, listeners=["[::1]:0"]) as broker:
+        assert broker.bootstrap_servers == f"[::1]:{broker.port}"
+        with contextlib.closing(KafkaAdminClient(bootstrap_servers=broker.bootstrap_servers)) as admin:
+            assert admin.list_topics() == []
+        with pytest.raises(OSError, match=r": \[::1\]:\d+$"):
+            Broker(tmp_path / "other", listeners=[broker.bootstrap_servers]).start()
 
 
 def test_a_broker_starts_again_on_its_port_with_its_data(tmp_path: Path) -> None:

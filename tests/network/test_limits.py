@@ -290,6 +290,17 @@ def test_no_connections_but_those_of_an_override(overrides: dict[str, int], work
         assert client.ask(b"1") == b"1" if works else client.is_closed()
 
 
+@pytest.mark.skipif(not socket.has_ipv6, reason="needs: IPv6")
+def test_a_client_has_its_ipv4_address_at_a_listener_of_both_families() -> None:
+    def peer(request: Request) -> None:
+        request.respond(frame(str(request.connection.peer[0]).encode()))
+
+    limits = {"max_connections_per_ip_overrides": {"127.0.0.1": 1}}
+    with serving(peer, Listener(host="::"), **limits) as server, Client(server.port) as client:
+        assert client.ask(b"who am I") == b"127.0.0.1"
+        assert Client(server.port).is_closed()
+
+
 @pytest.mark.parametrize("of_listener", [False, True])
 def test_beyond_max_connections_clients_wait_for_a_slot(of_listener: bool) -> None:
     listener = Listener(max_connections=2 if of_listener else 100)
