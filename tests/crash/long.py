@@ -2,12 +2,14 @@
 
 Each seed is one workload with its crash states (workloads.py). The run ends after the seed that reaches the requested
 number of states of different content, or at the first violation. The last line of the output has the seed with which
-the next run should begin. `tools/crash_replay.py SEED` shows one case.
+the next run should begin. With --file a run may be stopped, and the same command goes on where the file ends.
+`tools/crash_replay.py SEED` shows one case.
 """
 
 from __future__ import annotations
 
 import argparse
+import dataclasses
 import gc
 import multiprocessing
 import os
@@ -45,33 +47,67 @@ def one(seed: int, share: int = SHARE) -> tuple[Tally, float]:
     return tally, time.process_time() - began
 
 
+@dataclasses.dataclass
+class Run:
+    """What a run has examined so far. known: the digests of its states. cpu: in seconds. after: the next seed."""
+
+    first: int
+    after: int
+    tally: Tally = dataclasses.field(default_factory=Tally)
+    known: np.ndarray = dataclasses.field(default_factory=lambda: np.empty(0, np.uint64))
+    cpu: float = 0.0
+
+    def store(self, path: Path) -> None:
+        counts = {field.name: getattr(self.tally, field.name) for field in _COUNTS}
+        unfinished = path.with_name(f"{path.name}.tmp")
+        with unfinished.open("wb") as file:
+            np.savez(file, first=self.first, after=self.after, known=self.known, cpu=self.cpu, **counts)
+        unfinished.replace(path)
+
+    @classmethod
+    def load(cls, path: Path) -> Run:
+        with np.load(path) as stored:
+            run = cls(int(stored["first"]), int(stored["after"]), Tally(), stored["known"], float(stored["cpu"]))
+            for field in _COUNTS:
+                setattr(run.tally, field.name, int(stored[field.name]))
+            return run
+
+
+_COUNTS = [field for field in dataclasses.fields(Tally) if field.name != "digests"]
+
+
 def many(
     states: int,
     first: int,
     jobs: int = 1,
     report: Callable[[int, float], None] = lambda _distinct, _cpu: None,
+    file: Path | None = None,
 ) -> tuple[Tally, int, int, float]:
-    """Examine at least `states` distinct states, beginning with a seed. report() is called with their number and the
-    CPU seconds so far. Returns the tally without digests, the number of distinct states, the next seed and the CPU
-    seconds."""
-    total, known, cpu, seed = Tally(), np.empty(0, np.uint64), 0.0, first
+    """Examine at least `states` distinct states, beginning with a seed, or where the run in `file` ended. report() is
+    called with their number and the CPU seconds so far. Returns the tally without digests, the number of distinct
+    states, the next seed and the CPU seconds."""
+    run = Run.load(file) if file is not None and file.exists() else Run(first, first)
+    if run.first != first:
+        raise ValueError(f"{file} has a run that began with seed {run.first}, not {first}")
     waiting: list[np.ndarray] = []
-    distinct = 0
-    for tally, seconds in _results(first, jobs):
+    distinct = len(run.known)
+    for tally, seconds in _results(run.after, jobs) if distinct < states else ():
         waiting.append(np.fromiter(tally.digests, np.uint64, len(tally.digests)))
         distinct += tally.distinct
         tally.digests = set()
-        total.add(tally)
-        cpu += seconds
-        seed += 1
+        run.tally.add(tally)
+        run.cpu += seconds
+        run.after += 1
         if len(waiting) == 200 or distinct >= states:
-            known = np.unique(np.concatenate([known, *waiting]))
-            distinct, waiting = len(known), []
-        report(distinct, cpu)
+            run.known = np.unique(np.concatenate([run.known, *waiting]))
+            distinct, waiting = len(run.known), []
+            if file is not None:
+                run.store(file)
+        report(distinct, run.cpu)
         if distinct >= states:
             break
-    assert total.full and total.second, f"no state was opened twice: {total}"
-    return total, distinct, seed, cpu
+    assert run.tally.full and run.tally.second, f"no state was opened twice: {run.tally}"
+    return run.tally, distinct, run.after, run.cpu
 
 
 def _results(first: int, jobs: int) -> Iterator[tuple[Tally, float]]:
@@ -99,6 +135,7 @@ def main() -> int:
     parser.add_argument("--states", type=int, default=1_000_000, help="distinct crash states to examine")
     parser.add_argument("--first", type=int, default=0, help="the first seed")
     parser.add_argument("--jobs", type=int, default=1, help="processes")
+    parser.add_argument("--file", type=Path, help="keep the run here after every 200 seeds, and go on with it")
     given = parser.parse_args()
     shown = 0.0
 
@@ -111,7 +148,7 @@ def main() -> int:
             print(f"\r{bar}", end="" if distinct < given.states else "\n", file=sys.stderr, flush=True)
 
     try:
-        tally, distinct, after, cpu = many(given.states, given.first, given.jobs, progress)
+        tally, distinct, after, cpu = many(given.states, given.first, given.jobs, progress, given.file)
     except Violation as violation:
         print(f"\n{violation}")
         return 1

@@ -209,3 +209,17 @@ def test_a_long_run_counts_and_goes_on(
     assert "no violation" in shown.out
     assert "go on with --first 8" in shown.out
     assert "of 400 states" in shown.err
+
+
+def test_a_long_run_that_was_stopped_goes_on_where_its_file_ends(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    def one(seed: int) -> tuple[Tally, float]:
+        return Tally(steps=seed, full=1, second=1, digests={*range(90 * seed, 90 * seed + 100)}), 1.5
+
+    monkeypatch.setattr(long, "one", one)
+    whole = long.many(700, 7)
+    assert long.many(300, 7, file=tmp_path / "run")[1] < whole[1]
+    assert long.many(700, 7, file=tmp_path / "run") == whole
+    with pytest.raises(ValueError, match="began with seed 7, not 8"):
+        long.many(700, 8, file=tmp_path / "run")
