@@ -7,7 +7,7 @@ The only package that makes system calls on files. Its API:
   direct I/O         DirectFile, DirectWriter, DirectReader; WriteBehind bounds the page cache that a growing file uses
   private files      Files.replace(private=True), read_private: mode 0600, for keys
   names              exists, is_directory: unlike os.path's, they raise if the disk cannot be read; remove_tree;
-                     settled_change: how long a listing of a directory lasts;
+                     file_state: whether a file has changed; settled_change: how long a listing of a directory lasts;
                      make_directories, sync_name: names of directories that survive a power cut
   locks              DirectoryLock, directory_lock and Leases between processes, Claim between the writers of one
                      process
@@ -42,7 +42,15 @@ if TYPE_CHECKING:
     from klog.disk.lock import DirectoryLock, check_directory_lock, directory_lock, holder_of
     from klog.disk.new_directories import make_directories, sync_name
     from klog.disk.new_file import FileSink, NewFile
-    from klog.disk.presence import check_directory, exists, is_directory, refuse_link, settled_change
+    from klog.disk.presence import (
+        FileState,
+        check_directory,
+        exists,
+        file_state,
+        is_directory,
+        refuse_link,
+        settled_change,
+    )
     from klog.disk.private import read_private
     from klog.disk.removal import remove_tree
     from klog.disk.send import YIELD_BYTES, HasFileno, cork, send_bytes, send_yielding
@@ -60,6 +68,7 @@ __all__ = [
     "DirectWriter",
     "DirectoryLock",
     "FileSink",
+    "FileState",
     "Files",
     "HandleCache",
     "Handles",
@@ -85,6 +94,7 @@ __all__ = [
     "directory_lock",
     "exists",
     "failed_sync_in",
+    "file_state",
     "holder_of",
     "identity_of",
     "is_directory",
@@ -116,6 +126,7 @@ _PLACES = {
     "DirectWriter": "direct",
     "DirectoryLock": "lock",
     "FileSink": "new_file",
+    "FileState": "presence",
     "Files": "files",
     "HandleCache": "handles",
     "Handles": "_handles",
@@ -143,6 +154,7 @@ _PLACES = {
     "directory_lock": "lock",
     "exists": "presence",
     "failed_sync_in": "faults",
+    "file_state": "presence",
     "holder_of": "lock",
     "identity_of": "_directory",
     "is_directory": "presence",

@@ -1,4 +1,4 @@
-"""Whether a file or a directory exists, and when a directory changed last.
+"""Whether a file or a directory exists, and whether it has changed since the last look.
 
 os.path.exists and os.path.isdir return False for every error, also when the disk cannot be read. A caller would then
 create or overwrite a file that exists, or forget it. The functions here raise OSError instead.
@@ -16,6 +16,18 @@ from klog.disk.faults import naming_the_next_step
 _EXPECTED = "name a log.dir, which has a directory <topic>-<number> for each partition"
 _SETTLED_NS = 50_000_000
 _SECOND_NS = 1_000_000_000
+
+FileState = tuple[int, int, int]
+
+
+def file_state(file: str | int) -> FileState | None:
+    """Return (inode, size, mtime) of a file, by path or descriptor: another state means that it was written or replaced
+    since. None if there is no such path. Raises OSError."""
+    try:
+        found = os.stat(file)
+    except FileNotFoundError:
+        return None
+    return found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def settled_change(path: str) -> int | None:

@@ -19,6 +19,7 @@ from collections.abc import Iterator
 from types import TracebackType
 from typing import BinaryIO, Self, cast
 
+from klog.disk import FileState, file_state
 from klog.errors import KlogError
 from klog.importing.errors import RowError, UnknownFormat
 
@@ -40,7 +41,7 @@ class Source:
         self.name = os.fspath(path)
         self._spool: BinaryIO | None = None
         self._raw: BinaryIO | None = None
-        self._state: tuple[int, int, int] | None = None  # inode, size, mtime: both passes must see the same file
+        self._state: FileState | None = None  # both passes must see the same file
         if self.name == "-":
             self.name = "<stdin>"
             self._spool = cast(BinaryIO, tempfile.TemporaryFile(prefix="klog-import-"))
@@ -147,8 +148,7 @@ class Source:
             if self._raw is not None:
                 self._raw.close()
             self._raw = open(self.name, "rb", buffering=1 << 20)
-            info = os.fstat(self._raw.fileno())
-            state = (info.st_ino, info.st_size, info.st_mtime_ns)
+            state = file_state(self._raw.fileno())
             if self._state not in (None, state):
                 raise KlogError(f"{self.name} changed while it was being imported; import it again when it is complete")
             self._state = state

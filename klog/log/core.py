@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from klog.log.lifecycle import rename_locked
     from klog.log.log import Log, configure
     from klog.log.opening import belong_to, of_a_reader
+    from klog.log.read.gauges import last_stable_lag, sampled_reads
     from klog.log.read.isolation import ISOLATIONS
     from klog.log.read.reader import LogReader, in_turn
     from klog.log.retain import retention
@@ -45,11 +46,13 @@ __all__ = [
     "in_turn",
     "is_due",
     "is_whole",
+    "last_stable_lag",
     "mark_for_deletion",
     "of_a_reader",
     "rename_locked",
     "retention",
     "roll_or_undo_locked",
+    "sampled_reads",
     "wait_for_sync_locked",
     "without_cleaning",
 ]
@@ -71,11 +74,13 @@ _PLACES = {
     "in_turn": "read.reader",
     "is_due": "write.flush",
     "is_whole": "write.inputs",
+    "last_stable_lag": "read.gauges",
     "mark_for_deletion": "closing",
     "of_a_reader": "opening",
     "rename_locked": "lifecycle",
     "retention": "retain",
     "roll_or_undo_locked": "write.roll",
+    "sampled_reads": "read.gauges",
     "wait_for_sync_locked": "write.undo",
     "without_cleaning": "state.cleaning_state",
 }

@@ -21,8 +21,10 @@ from typing import TYPE_CHECKING
 from klog.disk import (
     DirectoryLock,
     Files,
+    FileState,
     exists,
     failed_sync_in,
+    file_state,
     identity_of,
     is_final,
     naming_the_next_step,
@@ -88,7 +90,7 @@ class LogDirectory:
         self._files = files
         self._mutex = OwnLock()  # guards the dictionaries and their files
         self._on_disk: dict[str, dict[Partition, int]] = {}  # checkpoints as this process has written them
-        self._seen: dict[str, tuple[int, int] | None] = {}  # checkpoints as a reader has read them
+        self._seen: dict[str, FileState | None] = {}  # checkpoints as a reader has read them
         self._deferring = 0  # number of deferring() blocks under way
         self._written_soon = False  # a write of the recovery points is scheduled
         self._marker_text = checkpoint.CLEAN_SHUTDOWN_TEXT
@@ -160,10 +162,7 @@ class LogDirectory:
             self.high_watermarks = self._followed(checkpoint.HIGH_WATERMARK, self.high_watermarks)
 
     def _followed(self, name: str, before: dict[Partition, int]) -> dict[Partition, int]:
-        state = None
-        with contextlib.suppress(FileNotFoundError):
-            found = os.stat(os.path.join(self.path, name))
-            state = found.st_ino, found.st_mtime_ns
+        state = file_state(os.path.join(self.path, name))
         if self._seen.get(name, ()) == state:
             return before
         read = self._read(name)

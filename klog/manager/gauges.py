@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from klog.log import core
 from klog.manager.traffic import ALL, Rates, Traffic, counts
 
 if TYPE_CHECKING:
@@ -61,8 +62,8 @@ def _of(logs: dict[str, Log]) -> Gauges:
         "LogEndOffset": {name: log.log_end_offset for name, log in logs.items()},
         "Size": {name: log.size for name, log in logs.items()},
         "ActiveSegmentSize": {name: log.segments[-1].size if log.segments else 0 for name, log in logs.items()},
-        "PageCacheSampledReadBytes": {name: sampled(log)[0] for name, log in logs.items()},
-        "PageCacheHitReadBytes": {name: sampled(log)[1] for name, log in logs.items()},
+        "PageCacheSampledReadBytes": {name: core.sampled_reads(log._core)[0] for name, log in logs.items()},
+        "PageCacheHitReadBytes": {name: core.sampled_reads(log._core)[1] for name, log in logs.items()},
         "FetchBytesSendfile": {name: log._core.sends.sendfile for name, log in logs.items()},
         "FetchBytesSplice": {name: log._core.sends.splice for name, log in logs.items()},
         "FetchBytesCopied": {name: log._core.sends.copied for name, log in logs.items()},
@@ -78,23 +79,13 @@ def _sizes(directories: DirectorySet, logs: Iterable[Log]) -> dict[str, float]:
     return sizes
 
 
-def sampled(log: Log) -> tuple[int, int]:
-    """Return the bytes of sampled reads, and how many of them were in the page cache."""
-    segment_dir = log._core.directory.segment_dir
-    return (segment_dir.sampler.sampled_bytes, segment_dir.sampler.cached_bytes) if segment_dir is not None else (0, 0)
-
-
 def _of_writers(logs: dict[str, Log]) -> Gauges:
     """Gauges that a reader beside a writer could only get by a replay of all batches, or not at all."""
     return {
-        "LastStableOffsetLag": {name: _stable_lag(log) for name, log in logs.items()},
+        "LastStableOffsetLag": {name: core.last_stable_lag(log._core) for name, log in logs.items()},
         "ProducerIdCount": {name: len(log._core.producers.entries) for name, log in logs.items()},
         "UnflushedBytes": {name: log.unflushed_bytes for name, log in logs.items()},
     }
-
-
-def _stable_lag(log: Log) -> int:
-    return max(log.high_watermark - log.last_stable_offset, 0)  # both rise meanwhile
 
 
 def _cached(logs: dict[str, Log]) -> Gauges:

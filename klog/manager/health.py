@@ -7,11 +7,11 @@ import os
 from klog.disk import holder_of
 from klog.errors import KlogError
 from klog.health import Engine, HealthReport, LogFacts, examine, read_machine
+from klog.log.core import sampled_reads
 from klog.log.log import Log
 from klog.manager.catalog import TopicCatalog
 from klog.manager.cleaner_threads import BackgroundCleaner
 from klog.manager.directory_set import DirectorySet
-from klog.manager.gauges import sampled
 from klog.manager.open_state import OpenState
 from klog.manager.registry import LogRegistry
 from klog.manager.traffic import ALL, Traffic
@@ -35,6 +35,7 @@ def report(
     else:
         facts = [_facts(log) for log in registry.open_logs()]
     logs = registry.open_logs()
+    sampled = [sampled_reads(log._core) for log in logs]
     times = traffic.times(registry.all())[_FLUSHES] if registry.all() else None
     rate = traffic.rates(registry.all()).get(_FLUSHES)
     dead = cleaner.metrics([], []).get("DeadThreadCount")
@@ -47,8 +48,8 @@ def report(
         flushes=times.count if times else 0,
         flush_mean_ms=times.total / times.count * 1000 if times and times.count else 0.0,
         flush_rate=rate[ALL].five_minutes if rate else 0.0,
-        sampled_bytes=sum(sampled(log)[0] for log in logs),
-        cached_bytes=sum(sampled(log)[1] for log in logs),
+        sampled_bytes=sum(read for read, _ in sampled),
+        cached_bytes=sum(cached for _, cached in sampled),
     )
     return examine(read_machine(directories.paths, _writer(state, directories)), engine)
 

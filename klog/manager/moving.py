@@ -21,7 +21,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from klog.disk import Files, exists, remove_tree
+from klog.disk import Files, FileState, exists, file_state, remove_tree
 from klog.errors import UnknownTopicOrPartition
 from klog.log import core
 from klog.log.directory import checkpoint, cleaner_offsets
@@ -47,8 +47,7 @@ _log = logger_of("manager")
 _CHUNK_BYTES = 1 << 20
 _REST_BYTES = 4 << 20  # at most this much is left to copy while appends wait
 _ROUNDS = 8  # then the rest is copied under the lock, however fast the appender is
-_FILES = (*names.SEGMENT_SUFFIXES, names.SNAPSHOT)
-_Print = list[tuple[int, int, int] | None]
+_FILES = (*names.SEGMENT_SUFFIXES, names.SNAPSHOT)  # .log first
 
 
 class MoveProgress(NamedTuple):
@@ -67,7 +66,7 @@ class Move:
 
     path: str
     cancelled: bool = False
-    copied: dict[int, _Print] = field(default_factory=dict)
+    copied: dict[int, list[FileState | None]] = field(default_factory=dict)
     bytes_copied: int = 0
 
 
@@ -306,8 +305,10 @@ def _copy_closed(log: Log, under_way: Move, files: Files, progress: Progress | N
         if under_way.cancelled:
             return
         try:
-            found = _print_of(log.path, segment.base_offset)
-            if under_way.copied.get(segment.base_offset) == found:
+            # All files count: a truncation may make a segment active again, with indexes of full size, without a change
+            # in .log.
+            found = [file_state(names.file_path(log.path, segment.base_offset, suffix)) for suffix in _FILES]
+            if found[0] is None or under_way.copied.get(segment.base_offset) == found:
                 continue
             for suffix in _FILES:
                 source = names.file_path(log.path, segment.base_offset, suffix)
@@ -321,23 +322,6 @@ def _copy_closed(log: Log, under_way: Move, files: Files, progress: Progress | N
             continue  # retention has removed it
         if progress is not None:
             progress(Event("move", min(under_way.bytes_copied, total), total, "bytes", log.name))
-
-
-def _print_of(directory: str, base_offset: int) -> _Print:
-    """Return (inode, size, mtime) of a segment's files, to see whether they have changed. FileNotFoundError without
-    .log.
-
-    All files count: a truncation may make a segment active again, with indexes of full size, without a change in .log.
-    """
-    prints: _Print = []
-    for suffix in _FILES:
-        path = names.file_path(directory, base_offset, suffix)
-        if suffix == names.LOG or exists(path):
-            found = os.stat(path)
-            prints.append((found.st_ino, found.st_size, found.st_mtime_ns))
-        else:
-            prints.append(None)
-    return prints
 
 
 def copy_file(files: Files, source: str, target: str) -> int:

@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 from klog.arguments import wrong_type
-from klog.disk import Files, read_whole
+from klog.disk import Files, FileState, file_state, read_whole
 from klog.errors import CorruptCheckpoint, InvalidTopic
 from klog.log.directory import versioned
 from klog.log.directory.checkpoint import decode_uuid, encode_uuid
@@ -204,7 +204,7 @@ class FollowedTopicFile(TopicFile):
 
     _entries: dict[str, TopicEntry]
     _changes: int
-    _seen: list[tuple[int, int, int] | None]  # the copies, as they were before the last load
+    _seen: list[FileState | None]  # the copies, as they were before the last load
 
     @property
     def entries(self) -> dict[str, TopicEntry]:  # type: ignore[override]
@@ -228,29 +228,18 @@ class FollowedTopicFile(TopicFile):
 
     def load(self) -> None:
         """Read the copies. Raises CorruptCheckpoint if all existing copies are unreadable; NewerFormat."""
-        found = self._look()
+        found = list(map(file_state, self._paths))
         super().load()
         self._seen = found
 
     def _follow(self) -> None:
         """Read the copies again if the writer has replaced one."""
-        found, before = self._look(), self._entries
+        found, before = list(map(file_state, self._paths)), self._entries
         if found != self._seen:
             with contextlib.suppress(CorruptCheckpoint):
                 self.load()
             self._seen = found
             self._changes += self._entries != before
-
-    def _look(self) -> list[tuple[int, int, int] | None]:
-        """Return the identity of each copy, None for one that is missing: each write makes another file."""
-        found: list[tuple[int, int, int] | None] = []
-        for path in self._paths:
-            try:
-                stat = os.stat(path)
-                found.append((stat.st_ino, stat.st_mtime_ns, stat.st_size))
-            except FileNotFoundError:
-                found.append(None)
-        return found
 
 
 def _plain(entry: TopicEntry) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""exists() and is_directory(): a path that cannot be checked is not reported as missing."""
+"""A path that cannot be checked is not reported as missing; a file that was written or replaced has another state."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from klog.disk import DirectoryLock, exists, is_directory
+from klog.disk import DirectoryLock, exists, file_state, is_directory
 
 
 def failing(*_args: object, **_options: object) -> Any:
@@ -42,3 +42,23 @@ def test_a_lock_that_cannot_be_checked_is_released(tmp_path: Path, monkeypatch: 
             DirectoryLock(str(tmp_path))
         assert raised.value.filename == str(tmp_path / ".lock")
     DirectoryLock(str(tmp_path)).release()
+
+
+def test_a_file_that_was_written_or_replaced_has_another_state(tmp_path: Path) -> None:
+    path = tmp_path / "file"
+    assert file_state(str(path)) is None
+    path.write_bytes(b"12")
+    os.utime(path, ns=(1, 1))
+    states = [file_state(str(path))]
+    with open(path, "rb") as file:
+        assert file_state(file.fileno()) == states[0]
+    path.write_bytes(b"1")
+    os.utime(path, ns=(1, 1))
+    states.append(file_state(str(path)))
+    os.utime(path, ns=(1, 2))
+    states.append(file_state(str(path)))
+    (tmp_path / "other").write_bytes(b"1")
+    os.utime(tmp_path / "other", ns=(1, 2))
+    (tmp_path / "other").replace(path)
+    states.append(file_state(str(path)))
+    assert len(set(states)) == 4

@@ -28,7 +28,7 @@ import types
 from collections.abc import Collection, Mapping
 
 from klog.arguments import text
-from klog.disk import Files, directory_lock, read_whole
+from klog.disk import Files, FileState, directory_lock, file_state, read_whole
 from klog.errors import CorruptCheckpoint, CorruptData, NewerFormat
 from klog.log.directory import versioned
 from klog.logger import logger_of
@@ -71,7 +71,7 @@ class PositionFile:
         self.path = position_path(directory, name)
         self._directory = directory
         self._files = files
-        self._seen: tuple[int, int, int] | None = None  # the state of the file at the last look for truncations
+        self._seen: FileState | None = None  # the state of the file at the last look for truncations
 
     def load(self) -> dict[str, TopicPositions]:
         """Return {topic: committed positions}. Raises CorruptCheckpoint, NewerFormat."""
@@ -99,12 +99,8 @@ class PositionFile:
     def take_truncations(self, topic: str, topic_id: str | None, partitions: Collection[int]) -> dict[int, int]:
         """Take away what truncations have noted of these partitions since the last call, and return it: {partition: log
         end} (N5). Raises CorruptCheckpoint, NewerFormat, OSError."""
-        try:
-            found = os.stat(self.path)
-        except FileNotFoundError:
-            return {}
-        state = found.st_ino, found.st_mtime_ns, found.st_size
-        if state == self._seen:
+        state = file_state(self.path)
+        if state is None or state == self._seen:
             return {}
         entry = self.load().get(topic)
         if entry is not None and entry.topic_id == topic_id and not entry.truncated.keys().isdisjoint(partitions):

@@ -18,7 +18,7 @@ def metrics_of(log: LogCore, page_cache: bool) -> dict[str, float]:
         "LogStartOffset": log.log_start_offset,
         "LogEndOffset": log.log_end_offset,
         "Size": log.size,
-        "LastStableOffsetLag": max(log.high_watermark - last_stable_offset(log), 0),  # both rise meanwhile
+        "LastStableOffsetLag": last_stable_lag(log),
         "ProducerIdCount": len(producer_state(log).entries),
         **_read_cache(log),
         "FetchBytesSendfile": log.sends.sendfile,
@@ -43,6 +43,17 @@ def metrics_of(log: LogCore, page_cache: bool) -> dict[str, float]:
     }
 
 
+def last_stable_lag(log: LogCore) -> int:
+    """How far the last stable offset is below the high watermark."""
+    return max(log.high_watermark - last_stable_offset(log), 0)  # both rise meanwhile
+
+
+def sampled_reads(log: LogCore) -> tuple[int, int]:
+    """Return the bytes of sampled reads, and how many of them were in the page cache."""
+    segment_dir = log.directory.segment_dir
+    return (segment_dir.sampler.sampled_bytes, segment_dir.sampler.cached_bytes) if segment_dir is not None else (0, 0)
+
+
 def _read_cache(log: LogCore) -> dict[str, int]:
     """Metrics of the read cache, if the log has one (klog.io.read.cache.bytes)."""
     if not log.config.io.read_cache_bytes:
@@ -60,11 +71,8 @@ def _read_cache(log: LogCore) -> dict[str, int]:
 
 def _page_cache(log: LogCore, look_now: bool) -> dict[str, int]:
     """Metrics of reads from the page cache. look_now: also its current content, as far as the kernel reports it."""
-    sampler = log.directory.segment_dir.sampler if log.directory.segment_dir is not None else None
-    found = {
-        "PageCacheSampledReadBytes": sampler.sampled_bytes if sampler else 0,
-        "PageCacheHitReadBytes": sampler.cached_bytes if sampler else 0,
-    }
+    sampled, cached = sampled_reads(log)
+    found = {"PageCacheSampledReadBytes": sampled, "PageCacheHitReadBytes": cached}
     if look_now:
         present = page_cache_of(log, 0).residency
         seen = {

@@ -34,7 +34,7 @@ import os
 import uuid
 from collections.abc import Mapping
 
-from klog.disk import Watched, exists, is_directory
+from klog.disk import FileState, Watched, exists, file_state, is_directory
 from klog.errors import CorruptBatch, CorruptCheckpoint, NewerFormat, UnknownTopicOrPartition
 from klog.log.directory import checkpoint
 from klog.log.load.inputs import inputs_of, new_segment
@@ -97,8 +97,8 @@ class Follower:
     def __init__(self) -> None:
         self._tail: TailFingerprint | None = None
         self._last: Header | None = None  # of a snapshot: its last batch
-        self._checkpoints: dict[str, tuple[int, int] | None] = {}
-        self._epochs: tuple[int, int, int] | None = None  # leader-epoch-checkpoint as it was read last
+        self._checkpoints: dict[str, FileState | None] = {}
+        self._epochs: FileState | None = None  # leader-epoch-checkpoint as it was read last
         self._epoch = -1  # the newest of the batches since the load
         self._busy = False
         self._topic_id: uuid.UUID | None = None  # in partition.metadata, before the load
@@ -352,8 +352,7 @@ class Follower:
         """Has leader-epoch-checkpoint changed since the last call?"""
         before, self._epochs = self._epochs, None
         with contextlib.suppress(OSError):
-            found = os.stat(os.path.join(log.directory.path, names.EPOCHS))
-            self._epochs = found.st_ino, found.st_mtime_ns, found.st_size
+            self._epochs = file_state(os.path.join(log.directory.path, names.EPOCHS))
         return self._epochs != before
 
     # ---- checkpoints of the log.dir ----------------------------------------------------------------------------------
@@ -377,8 +376,7 @@ class Follower:
         """The content of a checkpoint, None if the file has not changed since the last call."""
         state = None
         with contextlib.suppress(OSError):
-            found = os.stat(path)
-            state = found.st_ino, found.st_mtime_ns
+            state = file_state(path)
         if self._checkpoints.get(path, ()) == state:
             return None
         with contextlib.suppress(CorruptCheckpoint, OSError):  # the last one that could be read still counts
