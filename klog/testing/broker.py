@@ -20,7 +20,7 @@ from klog.manager.topic_life import PARTITIONS_MAX
 from klog.manager.topics import check_topic_name
 from klog.scheduler import Scheduler
 from klog.testing.fault_gate import FaultGate
-from klog.testing.place import copy_directory, copy_log_dir, new_copy, new_directory, remove_directory
+from klog.testing.place import new_directory, remove_directory
 from klog.testing.topic import TopicUnderTest, dump_topics
 
 if TYPE_CHECKING:
@@ -125,7 +125,7 @@ class TestBroker:
 
                 self._access = Access(tls=tls, sasl=sasl, mechanism=mechanism)
             if self._is_own:
-                self.directory = new_directory() if copy_of is None else new_copy(copy_of)
+                self.directory = new_directory() if copy_of is None else _new_copy(copy_of)
             if record is not None:
                 from klog.testing.recording import Recorder
 
@@ -556,6 +556,8 @@ class TestBroker:
     def snapshot(self, path: str | os.PathLike[str]) -> None:
         """Copy all that the broker has into a new directory, or leave none there. The broker is restarted for it:
         clients reconnect. Raises FileExistsError, OSError, ValueError."""
+        from klog.testing.copying import copy_directory
+
         path = os.path.abspath(self._elsewhere(path))
         if os.path.exists(path):
             raise FileExistsError(f"{path}: it exists already; a snapshot is a new directory")
@@ -572,6 +574,8 @@ class TestBroker:
         """Go back to a snapshot, or to a copy of any log.dir, of klog or Kafka. The broker is restarted: clients
         reconnect. Raises FileNotFoundError, OSError, and what klog.handover.adopt raises, before anything has changed;
         RuntimeError after close()."""
+        from klog.testing.copying import copy_log_dir
+
         self._check_not_closed()
         path = self._elsewhere(path)
         if not os.path.isdir(path):
@@ -598,6 +602,12 @@ class TestBroker:
         if os.path.commonpath((own, os.path.realpath(path))) == own:
             raise ValueError(f"path={path!r} is inside the broker's own directory")
         return path
+
+
+def _new_copy(source: str | os.PathLike[str]) -> str:
+    from klog.testing.copying import new_copy
+
+    return new_copy(source)
 
 
 def _beside(path: str) -> str:

@@ -10,21 +10,14 @@ from __future__ import annotations
 
 import atexit
 import contextlib
-import errno
 import fcntl
 import os
-import stat
 
-from klog import arguments
-from klog.disk import RealFiles, check_directory, remove_tree
-from klog.disk.faults import NOT_REGULAR
+from klog.disk import RealFiles, remove_tree
 
 _TMPFS = "/dev/shm"
 _PREFIX = "klog-test-"
 _LOG = "log"
-_FICLONE = 0x40049409
-_COPY_BYTES = 1 << 16
-_BLOCK_BYTES = 512  # of st_blocks
 _locks: dict[str, int] = {}  # by path: the descriptor that holds the lock
 
 
@@ -103,69 +96,6 @@ def _locked(home: str) -> int | None:
     return None
 
 
-def new_copy(source: str | os.PathLike[str]) -> str:
-    """Make a directory with the files of a log.dir, of klog or of a stopped Kafka broker, whose topics the copy takes
-    over. Raises FileNotFoundError, NotADirectoryError, OSError, and what klog.handover.adopt raises."""
-    source = check_directory(arguments.path("copy_of", source))
-    size = sum(
-        os.lstat(os.path.join(home, name)).st_blocks * _BLOCK_BYTES
-        for home, _, names in os.walk(source, onerror=_raise)
-        for name in names
-    )
-    path = new_directory(size)
-    try:
-        copy_log_dir(source, path)
-    except BaseException:
-        remove_directory(path)
-        raise
-    return path
-
-
-def _raise(error: OSError) -> None:
-    raise error
-
-
 def _free(path: str) -> int:
     found = os.statvfs(path)
     return found.f_bavail * found.f_frsize
-
-
-def copy_log_dir(source: str | os.PathLike[str], target: str) -> None:
-    """Copy a log.dir, of klog or of a stopped Kafka broker, whose topics the copy takes over. Raises OSError, and what
-    klog.handover.adopt raises."""
-    from klog.broker.adopted import is_adopted  # imports the broker
-
-    copy_directory(source, target)
-    if not is_adopted([target]):
-        from klog.handover import adopt
-
-        adopt(target)
-
-
-def copy_directory(source: str | os.PathLike[str], target: str | os.PathLike[str]) -> None:
-    """Copy all files of a log.dir but its lock. On file systems that can, they share their blocks."""
-    import shutil
-
-    shutil.copytree(
-        source, target, ignore=shutil.ignore_patterns(".lock"), copy_function=_copy_file, dirs_exist_ok=True
-    )
-
-
-def _copy_file(source: str, target: str) -> str:
-    """Copy one file with its times: retention goes by them where records have no timestamp."""
-    if not stat.S_ISREG(os.stat(source).st_mode):  # a FIFO would block
-        raise OSError(errno.EINVAL, NOT_REGULAR, source)
-    with open(source, "rb") as reader, open(target, "wb") as writer:
-        try:
-            fcntl.ioctl(writer.fileno(), _FICLONE, reader.fileno())
-        except OSError:  # another file system, or one that cannot share blocks
-            while chunk := reader.read(_COPY_BYTES):
-                if chunk.count(0) == len(chunk):  # preallocated: a hole in the copy
-                    writer.seek(len(chunk), os.SEEK_CUR)
-                else:
-                    writer.write(chunk)
-            writer.truncate()
-    found = os.stat(source)
-    os.chmod(target, found.st_mode & 0o777)
-    os.utime(target, ns=(found.st_atime_ns, found.st_mtime_ns))
-    return target

@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import json
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from klog.errors import KlogError
-from klog.testing import TestBroker
-from klog.testing.place import copy_directory
+from klog.testing import TestBroker, copying
+from klog.testing.copying import copy_directory
 from klog.testing.waiting import wait_for
 from tests.support.patience import PATIENCE
 from tests.support.wire_client import WireClient
@@ -85,6 +86,54 @@ def test_a_copy_has_the_same_bytes_and_times(tmp_path: Path) -> None:
     copy_directory(source, tmp_path / "to")
     kept = {name: found for name, found in tree(source).items() if name != ".lock"}
     assert tree(tmp_path / "to") == kept
+
+
+def _retain(b: TestBroker) -> None:
+    assert b.logs.log("orders").apply_retention()
+
+
+def _compact(b: TestBroker) -> None:
+    assert b.logs.log("orders").compact().records_after
+
+
+def _delete(b: TestBroker) -> None:
+    b.logs.delete_topic("orders")
+
+
+def _create(b: TestBroker) -> None:
+    b.create_topic("later").append([(None, b"later")])
+
+
+@pytest.mark.parametrize("copied", [1, 5, 10])
+@pytest.mark.parametrize("change", [_retain, _compact, _delete, _create])
+def test_a_copy_of_a_directory_that_changes_meanwhile(
+    monkeypatch: pytest.MonkeyPatch, change: Callable[[TestBroker], None], copied: int
+) -> None:
+    """It changes once this many segments have been copied. The copy is as it was before, or afterwards."""
+    config = {
+        "cleanup.policy": "compact,delete",
+        "segment.bytes": 150,
+        "retention.bytes": 600,
+        "file.delete.delay.ms": 0,
+    }
+    with TestBroker(topics={"orders": {"config": config}}) as b:
+        for n in range(10):
+            b.topic("orders").append([(b"%d" % (n % 2), b"%060d" % n)])
+        segments = iter(range(1, 1000))
+
+        def copy_file(source: str, target: str, copy: Any = copying._copy_file) -> None:
+            copy(source, target)
+            if source.endswith(".log") and next(segments) == copied:
+                change(b)
+
+        before = b.topic("orders").values()
+        with monkeypatch.context() as patched:
+            patched.setattr(copying, "_copy_file", copy_file)
+            made = TestBroker(copy_of=b.directory)
+        with made:
+            assert made.logs.topics().keys() == b.logs.topics().keys()
+            assert made.topic("later").values() == b.topic("later").values()
+            assert made.topic("orders").values() in (before, b.topic("orders").values())
 
 
 def test_invalid_copies_and_files(tmp_path: Path) -> None:
