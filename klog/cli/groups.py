@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from klog.cli.group import FAILURE
 from klog.cli.output import counted, json_option, note_dropped, print_json, printable, styled, table, wrapped
 from klog.errors import GroupIdNotFound
 from klog.shown import moment
@@ -15,12 +16,13 @@ from klog.shown import moment
 @click.argument("directories", metavar="DIR...", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False))
 @click.option("--group", metavar="G", help="Only this group.")
 @json_option
-def command(directories: tuple[str, ...], group: str | None, as_json: bool) -> None:
+@click.pass_context
+def command(ctx: click.Context, directories: tuple[str, ...], group: str | None, as_json: bool) -> None:
     """List consumer groups with members, committed offsets and lag, from the files of a stopped or running broker.
 
     DIR is a log.dir; name all of the broker's. Nothing is changed. The log end is that of these files, and - if the
     partition is in none of them. Offsets of an open transaction are listed as pending. Named readers of klog follow
-    the groups. With --group of a group that is not there, the exit code is 1.
+    the groups. With --group of a group that is not there, or if something could not be read, the exit code is 1.
 
     \b
     klog groups /var/lib/kafka/data
@@ -29,7 +31,8 @@ def command(directories: tuple[str, ...], group: str | None, as_json: bool) -> N
     from klog.inspect import groups
 
     found = groups(directories, group)
-    for problem in found["problems"]:
+    problems = [*found["problems"], *filter(None, (each["problem"] for each in found["readers"]))]
+    for problem in problems:
         click.echo(f"klog: {printable(problem)}", err=True)
     if group is not None and not found["groups"]:
         raise GroupIdNotFound(f"no group {group!r}; klog groups without --group lists them")
@@ -37,6 +40,8 @@ def command(directories: tuple[str, ...], group: str | None, as_json: bool) -> N
         print_json(found)
     else:
         _print(found)
+    if problems:
+        ctx.exit(FAILURE)
 
 
 def _print(found: dict[str, Any]) -> None:
@@ -63,9 +68,6 @@ def _print(found: dict[str, Any]) -> None:
         ]
         heads = ("READER", "TOPIC", "PARTITION", "POSITION", "LOG END", "LAG")
         table(heads, rows, right="--rrrr", drop=("LOG END", "POSITION"), dropped=dropped)
-        for each in found["readers"]:
-            if each["problem"]:
-                click.echo(f"klog: {printable(each['problem'])}", err=True)
     note_dropped(dropped)
     if not found["groups"] and not found["readers"]:
         click.echo("klog: no groups here", err=True)

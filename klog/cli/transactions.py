@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+from klog.cli.group import FAILURE
 from klog.cli.output import json_option, note_dropped, print_json, printable, table
 from klog.shown import moment
 
@@ -13,12 +14,13 @@ from klog.shown import moment
 @click.command("transactions")
 @click.argument("directories", metavar="DIR...", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False))
 @json_option
-def command(directories: tuple[str, ...], as_json: bool) -> None:
+@click.pass_context
+def command(ctx: click.Context, directories: tuple[str, ...], as_json: bool) -> None:
     """List transactional ids with their state, and the open transactions of each partition.
 
     DIR is a log.dir of a stopped or running broker; name all of the broker's. Nothing is changed. An open transaction
     holds back read_committed consumers of its partition: HELD BACK is the number of offsets from its first one to the
-    log end. AGE is by this machine's clock.
+    log end. AGE is by this machine's clock. If something could not be read, the exit code is 1.
 
     \b
     klog transactions /var/lib/kafka/data
@@ -33,6 +35,8 @@ def command(directories: tuple[str, ...], as_json: bool) -> None:
         _print(found)
     for problem in found["problems"]:
         click.echo(f"klog: {printable(problem)}", err=True)
+    if found["problems"]:
+        ctx.exit(FAILURE)
 
 
 def _print(found: dict[str, Any]) -> None:

@@ -149,7 +149,19 @@ def test_several_directories_readers_and_damage(tmp_path: Path) -> None:
     (one / "klog-reader.newer.json").write_text('{"version": 2}')
     newer, billing = groups_at([one, two])["readers"]
     assert (newer["reader"], billing["reader"]) == ("newer", "billing") and "upgrade klog" in newer["problem"]
-    assert "billing" in ok("groups", one, two)
+    for as_json in ((), ("--json",)):
+        result = run("groups", one, two, *as_json)
+        assert result.exit_code == 1 and "billing" in result.stdout
+        assert result.stderr.count("klog: ") == 3 and "upgrade klog" in result.stderr
+
+
+def test_what_cannot_be_read_is_a_failure(tmp_path: Path) -> None:
+    with klog.Log.open(tmp_path / f"{OFFSETS}-0") as log:
+        log.append([commit("g", 7, 1)])
+    with klog.Log.open(tmp_path / "__transaction_state-0") as log:
+        log.append([(b"\0\x63", b"?")])
+    assert "unknown record type 99" in run("transactions", tmp_path).stderr
+    assert [run(verb, tmp_path).exit_code for verb in ("groups", "transactions")] == [0, 1]
 
 
 def test_a_lag_that_is_not_known_has_a_reason(tmp_path: Path) -> None:
