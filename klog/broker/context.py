@@ -98,7 +98,10 @@ class RequestContext:
             response = changed
         throttle_ms = self._completed(self, response, throttle_ms)
         request = self._request
-        parts = encode_response(request.api, request.version, request.correlation_id, response)
+        errors: list[int] = []
+        parts = encode_response(request.api, request.version, request.correlation_id, response, errors)
+        if errors:
+            self.metrics.count_errors(errors)
         if len(parts) > 1:
             parts = [part if type(part) is bytes else _sendable(part) for part in parts]
         self.network.respond(parts, throttle_ms=throttle_ms)
@@ -131,9 +134,10 @@ class RequestContext:
         """Send this response after a delay, then close."""
         self._completed(self, response, 0)
         request = self._request
-        self.network.refuse_authentication(
-            encode_response(request.api, request.version, request.correlation_id, response)
-        )
+        errors: list[int] = []
+        parts = encode_response(request.api, request.version, request.correlation_id, response, errors)
+        self.metrics.count_errors(errors)
+        self.network.refuse_authentication(parts)
 
 
 def _sendable(part: Any) -> Any:

@@ -158,8 +158,6 @@ class Dispatcher:
         metrics.bytes_in += context.request_bytes
         if throttle_ms:
             metrics.throttle.note(throttle_ms / 1000)
-        if response is not None and int(getattr(response, "error_code", 0)) != 0:
-            metrics.errors += 1
         return throttle_ms
 
     def _unsupported(self, request: NetworkRequest, error: UnsupportedVersion) -> None:

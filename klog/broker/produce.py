@@ -103,6 +103,8 @@ class Produce:
         response = Response(responses=responses, throttle_time_ms=throttle_ms)
         if request.acks == 0:
             if failed:
+                codes = [each.error_code for topic in responses for each in topic.partition_responses]
+                context.metrics.count_errors(filter(None, codes))
                 context.close()
             else:
                 context.no_response(throttle_ms=throttle_ms)

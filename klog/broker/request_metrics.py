@@ -3,6 +3,7 @@
 Times are in seconds of the monotonic clock inside, milliseconds in metrics(). Local time is that of the handler's call,
 remote time what a request waits after it, such as a fetch in the purgatory. The network notes the last three: what a
 response waits for its network thread, what sending it takes, and the whole, once the socket has taken all of it.
+Errors are counted as in Kafka, each error code of a response: of each partition, too.
 """
 
 from __future__ import annotations
@@ -10,14 +11,18 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from klog.histogram import Histogram
+from klog.protocol import ErrorCode
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from klog.protocol import ApiKey
 
 _TIMES = (
     "RequestQueueTimeMs", "LocalTimeMs", "RemoteTimeMs", "ThrottleTimeMs", "ResponseQueueTimeMs", "ResponseSendTimeMs",
     "TotalTimeMs",
 )  # fmt: skip
+_ERRORS = {int(code): code.name for code in ErrorCode}
 
 
 class ApiMetrics:
@@ -33,7 +38,13 @@ class ApiMetrics:
         self.response_queue, self.response_send, self.total = Histogram(), Histogram(), Histogram()
         self.requests = 0
         self.bytes_in = 0
-        self.errors = 0
+        self.errors: dict[str, int] = {}
+
+    def count_errors(self, codes: Iterable[int]) -> None:
+        """Count the errors of a response."""
+        for code in codes:
+            name = _ERRORS.get(code) or str(code)  # a response that a test gives may have any
+            self.errors[name] = self.errors.get(name, 0) + 1
 
     def times(self) -> dict[str, Histogram]:
         """The histograms, by Kafka's names."""
@@ -44,9 +55,11 @@ class ApiMetrics:
         """Under Kafka's names, with the API's name after a dot."""
         found: dict[str, float] = {
             f"RequestsPerSecCount.{name}": self.requests,
-            f"ErrorsPerSecCount.{name}": self.errors,
+            f"ErrorsPerSecCount.{name}": sum(self.errors.values()),
             f"RequestBytes.{name}": self.bytes_in,
         }
+        for error, count in list(self.errors.items()):
+            found[f"ErrorsPerSecCount.{name}.{error}"] = count
         for kind, times in self.times().items():
             found |= {f"{key}.{name}": value for key, value in times.metrics(kind).items()}
         return found

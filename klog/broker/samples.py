@@ -67,11 +67,13 @@ def samples(values: Mapping[str, float], requests: RequestMetrics, seconds: floa
             yield Sample("kafka.server", "DelayedOperationPurgatory", kind, tags, "gauge", text, {"Value": value})
     for api, each in requests.all().items():
         tags = {"request": api.message}
-        for name, count, text in (
-            ("RequestsPerSec", each.requests, "requests"),
-            ("ErrorsPerSec", each.errors, "responses with an error at the top"),
-        ):
-            attributes = {"Count": float(count), "MeanRate": count / seconds if seconds > 0 else 0.0}
-            yield Sample("kafka.network", "RequestMetrics", name, tags, "meter", text, attributes)
+        yield _meter("RequestsPerSec", tags, "requests", each.requests, seconds)
+        for error, count in list(each.errors.items()):
+            yield _meter("ErrorsPerSec", {**tags, "error": error}, "errors in responses", count, seconds)
         for name, times in each.times().items():
             yield Sample("kafka.network", "RequestMetrics", name, tags, "timer", _TIMES[name], times.attributes())
+
+
+def _meter(name: str, tags: dict[str, str], text: str, count: int, seconds: float) -> Sample:
+    attributes = {"Count": float(count), "MeanRate": count / seconds if seconds > 0 else 0.0}
+    return Sample("kafka.network", "RequestMetrics", name, tags, "meter", text, attributes)

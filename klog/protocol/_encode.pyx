@@ -41,6 +41,8 @@ cdef struct Encoder:
     const kl_wire_field_t *fields
     const Py_ssize_t *offsets
     const Py_ssize_t *numbers
+    const bint *is_error
+    PyObject *errors            # a list of the error codes other than 0, or NULL: they are not wanted
     PyObject **shapes
     PyObject *root
     PyObject *parts             # a list of (position, records), or NULL: records are copied
@@ -138,6 +140,8 @@ cdef int integer(void *context, const kl_wire_field_t *field, int64_t *out) exce
         except TypeError:
             raise wrong_type(here(e), value, "an int") from None
     out[0] = PyLong_AsLongLongAndOverflow(value, &overflow)
+    if out[0] and e.errors != NULL and e.is_error[field - e.fields]:
+        (<list>e.errors).append(out[0])
     return KL_ERANGE if overflow else KL_OK
 
 
@@ -232,14 +236,16 @@ cdef int grow(kl_wire_out_t *c, size_t more) except -1:
     return 0
 
 
-# Append a message to the output; parts: a list for its records, or None. Returns the bytes of records in parts.
-cdef size_t walk(ObjectProgram program, object message, object parts, Output *out) except? 0:
+# Append a message to the output; parts: a list for its records, or None; errors: one for its error codes, or None.
+# Returns the bytes of records in parts.
+cdef size_t walk(ObjectProgram program, object message, list parts, list errors, Output *out) except? 0:
     cdef Encoder e
     cdef kl_wire_location_t location
     cdef int status
     e.structs, e.fields, e.offsets, e.numbers = program.structs, program.fields, program.offsets, program.numbers
     e.shapes, e.program, e.location, e.root = program.shapes, <PyObject *>program, &location, <PyObject *>message
     e.parts = NULL if parts is None else <PyObject *>parts
+    e.is_error, e.errors = program.errors, NULL if errors is None else <PyObject *>errors
     e.kept, e.is_held, e.spliced, e.depth = NULL, False, 0, 0
     try:
         status = kl_wire_encode(&program.c, &SOURCE, &e, &out.c, &location)
@@ -272,14 +278,14 @@ def encode(message, version):
     cdef Output out
     start(&out)
     try:
-        walk(program, message, None, &out)
+        walk(program, message, None, None, &out)
         return PyBytes_FromStringAndSize(<const char *>out.c.at, <Py_ssize_t>out.c.used)
     finally:
         finish(&out)
 
 
-def encode_frame(header, header_version, message, version):
-    """A frame, ready to be sent: a list of its parts in order.
+def encode_frame(header, header_version, message, version, list errors=None):
+    """A frame, ready to be sent: a list of its parts in order. errors: gets the error codes of the message, but for 0.
 
     The first part begins with the size (int32), the header and the message. Records are parts of their own, and not
     copied: the buffers, or other objects with a `size` in bytes, that the message has. Raises what encode() raises, and
@@ -295,8 +301,8 @@ def encode_frame(header, header_version, message, version):
     start(&out)
     out.c.used = 4
     try:
-        walk(header_program, header, None, &out)
-        total = walk(program, message, records, &out) + out.c.used - 4
+        walk(header_program, header, None, None, &out)
+        total = walk(program, message, records, errors, &out) + out.c.used - 4
         if total > INT32_MAX:
             raise ValueError(f"{program.name}: {total} bytes are too many for one frame; send less in it")
         kl_store_u32(out.c.at, <uint32_t>total)

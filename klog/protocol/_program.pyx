@@ -74,7 +74,8 @@ cdef class ObjectProgram(Program):
         self.shapes = <PyObject **>PyMem_Calloc(len(code.structs) + 1, sizeof(PyObject *))
         self.offsets = <Py_ssize_t *>PyMem_Calloc(len(code.fields) + 1, sizeof(Py_ssize_t))
         self.numbers = <Py_ssize_t *>PyMem_Calloc(len(code.fields) + 1, sizeof(Py_ssize_t))
-        if not (self.shapes and self.offsets and self.numbers):
+        self.errors = <bint *>PyMem_Calloc(len(code.fields) + 1, sizeof(bint))
+        if not (self.shapes and self.offsets and self.numbers and self.errors):
             raise MemoryError
         for number, struct in enumerate(code.structs):
             shape = self.kept[number]._shape
@@ -82,11 +83,13 @@ cdef class ObjectProgram(Program):
             for field in range(struct.first, struct.first + struct.plain + struct.tagged + struct.absent):
                 self.numbers[field] = shape.numbers[self.names[field]]
                 self.offsets[field] = shape.offsets[self.numbers[field]]
+                self.errors[field] = self.names[field].endswith("error_code")
 
     def __dealloc__(self):
         PyMem_Free(self.shapes)
         PyMem_Free(self.offsets)
         PyMem_Free(self.numbers)
+        PyMem_Free(self.errors)
 
 
 @cython.final

@@ -82,8 +82,11 @@ def _request_kind(key: int, version: int, correlation_id: int) -> _Kind:
     return kind
 
 
-def encode_response(api: ApiKey, version: int, correlation_id: int, message: Message) -> list[Any]:
-    """The frame of a response, size included, as a list of parts to send in order.
+def encode_response(
+    api: ApiKey, version: int, correlation_id: int, message: Message, errors: list[int] | None = None
+) -> list[Any]:
+    """The frame of a response, size included, as a list of parts to send in order. errors: a list that gets each error
+    code in the response, but for 0.
 
     Records are parts of their own and not copied: the buffers that the message has, or objects with a `size`, such as
     the result of klog.Log.fetch. Raises what encode() raises.
@@ -91,7 +94,8 @@ def encode_response(api: ApiKey, version: int, correlation_id: int, message: Mes
     kind = _responses.get((api, version)) if type(api) is ApiKey else None
     if kind is None or type(message) is not kind.message or type(version) is not int:
         kind = _response_kind(api, version, message)
-    return encode_frame(class_of("ResponseHeader")(correlation_id=correlation_id), kind.header, message, version)
+    header = class_of("ResponseHeader")(correlation_id=correlation_id)
+    return encode_frame(header, kind.header, message, version, errors)
 
 
 def _response_kind(api: ApiKey, version: int, message: Message) -> _Kind:

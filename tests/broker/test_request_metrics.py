@@ -49,3 +49,28 @@ def test_a_request_without_a_response_is_measured_too(tmp_path: Path) -> None:
         found = broker.metrics()
     for name in ("RequestsPerSec", "ResponseQueueTimeMs", "ResponseSendTimeMs", "TotalTimeMs"):
         assert found[f"{name}Count.Produce"] == 1, name
+
+
+def test_errors_are_counted_by_their_name_also_those_of_partitions(tmp_path: Path) -> None:
+    Request = messages.Produce.Request
+    batch = encode([(None, b"v", 1_700_000_000_000)])
+    partitions = [Request.Partition(index=number, records=batch) for number in range(3)]
+    asked = {"timeout_ms": 1000, "topic_data": [Request.Topic(name="t", partition_data=partitions)]}
+    with Broker(tmp_path, listeners=["127.0.0.1:0"]) as broker:
+        broker.logs.create_topic("t")
+        with WireClient(broker.bootstrap_servers) as client:
+            client.call(ApiKey.PRODUCE, 9, acks=1, **asked)
+            client.send(ApiKey.PRODUCE, 9, Request(acks=0, **asked))
+            assert client.is_closed()
+        with WireClient(broker.bootstrap_servers) as client:
+            client.call(ApiKey.DESCRIBE_GROUPS, 6, groups=["missing"])
+            client.call(ApiKey.METADATA, 9, topics=None)
+        found, text = broker.metrics(), klog.metrics.prometheus(broker)
+    assert {name: value for name, value in found.items() if name.startswith("ErrorsPerSec")} == {
+        "ErrorsPerSecCount.Produce": 4,
+        "ErrorsPerSecCount.Produce.UNKNOWN_TOPIC_OR_PARTITION": 4,
+        "ErrorsPerSecCount.DescribeGroups": 1,
+        "ErrorsPerSecCount.DescribeGroups.GROUP_ID_NOT_FOUND": 1,
+        "ErrorsPerSecCount.Metadata": 0,
+    }
+    assert 'kafka_network_requestmetrics_errors_total{request="Produce",error="UNKNOWN_TOPIC_OR_PARTITION"} 4' in text
