@@ -31,13 +31,10 @@ class Interruptible:
 
     def __enter__(self) -> Interruptible:
         if self.is_command:
-            import signal  # loads enum; other programs may need neither
-
-            if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not ignored, as by nohup
-                try:
-                    signal.signal(signal.SIGINT, _end)
-                except ValueError:  # not the main thread, so this is not the command either
-                    self.is_command = False
+            try:
+                end_at_interrupts()
+            except ValueError:  # not the main thread, so this is not the command either
+                self.is_command = False
         return self
 
     def __exit__(self, *error: object) -> None:
@@ -63,6 +60,14 @@ class NoCollections:
                 gc.freeze()
                 gc.unfreeze()
             gc.enable()
+
+
+def end_at_interrupts() -> None:
+    """Let Ctrl-C end the process at once, also while Python shuts down. Raises ValueError in another thread."""
+    import signal  # loads enum; other programs may need neither
+
+    if signal.getsignal(signal.SIGINT) is signal.default_int_handler:  # not ignored, as by nohup
+        signal.signal(signal.SIGINT, _end)
 
 
 def _is_command() -> bool:

@@ -11,6 +11,8 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from klog._start import end_at_interrupts
+
 if TYPE_CHECKING:
     from klog.cli.group import VERBS, cli
 
@@ -33,6 +35,8 @@ def main() -> NoReturn:
         if sys.stderr is not None:
             sys.stderr.write("klog: interrupted\n")
         sys.exit(130)
+    finally:
+        end_at_interrupts()
 
 
 def __getattr__(name: str) -> Any:

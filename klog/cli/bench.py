@@ -10,7 +10,6 @@ import click
 from klog import extras
 from klog.cli.output import (
     Seconds,
-    ended_by_signals,
     json_option,
     print_json,
     progress_bar,
@@ -77,7 +76,7 @@ def log(directory: str, mib: int, seconds: float, as_json: bool, progress: bool)
     from klog.trial import try_log
 
     click.echo(f"writing about {mib} MiB below {directory} in about {seconds:g} s", err=True)
-    with progress_bar(progress) as draw, ended_by_signals():
+    with progress_bar(progress) as draw:
         report = try_log(directory, size=mib << 20, seconds=seconds, progress=draw)
     if as_json:
         print_json(report.to_dict())
@@ -110,7 +109,7 @@ def disk(directory: str, mib: int, seconds: float, plot: str | None, as_json: bo
     if plot is not None:
         _pyplot()  # raises before half a minute of work
     click.echo(f"writing about {mib} MiB below {directory} in about {seconds:g} s", err=True)
-    with progress_bar(progress) as draw, ended_by_signals():
+    with progress_bar(progress) as draw:
         report = try_disk(directory, size=mib << 20, seconds=seconds, progress=draw)
     if plot is not None:
         _plot(report, plot)

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from klog.cli.group import DATA_PROBLEM
-from klog.cli.output import F, ended_by_signals, json_list, json_option, jsonl_option, printable, styled
+from klog.cli.output import F, json_list, json_option, jsonl_option, printable, styled
 from klog.shown import to_json
 
 if TYPE_CHECKING:
@@ -99,14 +99,13 @@ def command(
         found = chain.from_iterable([dump(path, records=not batches, raw=raw) for path in named])
     except (ValueError, ImportError) as error:  # of a URL
         raise click.UsageError(str(error), ctx) from None
-    with ended_by_signals():  # the copy of a URL
-        if as_json:
-            bad = _as_json(found)
-        elif as_jsonl:
-            bad = _as_lines(found)
-        else:
-            bad = _as_text(found, _RecordText(skip_record_metadata))
-        sys.stdout.flush()
+    if as_json:
+        bad = _as_json(found)
+    elif as_jsonl:
+        bad = _as_lines(found)
+    else:
+        bad = _as_text(found, _RecordText(skip_record_metadata))
+    sys.stdout.flush()
     if bad:
         ctx.exit(DATA_PROBLEM)
 

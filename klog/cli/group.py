@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import click
 
 from klog import __version__
-from klog.cli.output import Printed, error_fields, os_error, print_json
+from klog.cli.output import Printed, ended_by_signals, error_fields, os_error, print_json
 from klog.cli.streams import STDOUT, discard_stdout, prepare_streams, print_any_name, print_json_as_utf_8
 from klog.errors import (
     AlreadyLocked,
@@ -122,7 +122,8 @@ class VerbGroup(click.Group):
             return failed(error, as_json=as_json and not printed.began_json)
 
     def _call(self, args: list[str], prog_name: str | None, extra: dict[str, Any]) -> int:
-        code = super().main(args, prog_name, standalone_mode=False, **extra)
+        with ended_by_signals():
+            code = super().main(args, prog_name, standalone_mode=False, **extra)
         sys.stdout.flush()
         return code if isinstance(code, int) else OK
 

@@ -415,14 +415,17 @@ def _seconds(count: float) -> str:
 
 @contextmanager
 def ended_by_signals() -> Iterator[None]:
-    """Unwind the stack on signals that would end the process at once, so that temporary files are removed."""
+    """Unwind the stack on signals that would end the process at once, so that logs are closed and temporary files
+    removed. Those that are ignored, as by nohup, or have a handler keep it."""
 
     def end(number: int, _: object) -> None:
         raise SystemExit(128 + number)
 
-    before = {number: signal.signal(number, end) for number in (signal.SIGTERM, signal.SIGHUP)}
+    ends = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
+    for number in ends:
+        signal.signal(number, end)
     try:
         yield
     finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+        for number in ends:
+            signal.signal(number, signal.SIG_DFL)

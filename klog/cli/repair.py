@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-from contextlib import nullcontext
 from typing import Any, NoReturn
 
 import click
@@ -13,7 +12,6 @@ from klog.cli.output import (
     agreed,
     check_question,
     counted,
-    ended_by_signals,
     json_option,
     print_json,
     printable,
@@ -56,14 +54,14 @@ def command(
         raise click.UsageError("--scratch is for --dry-run: a repair needs the file system of DIR.", ctx)
     if not dry_run and not yes:
         check_question(as_json)
-        with progress_bar(progress) as draw, ended_by_signals():
+        with progress_bar(progress) as draw:
             planned = repair(directory, dry_run=True, progress=draw)
         _print(planned)
         if not planned["partitions"]:
             _exit(ctx, planned)
         if not agreed("Repair?"):
             ctx.exit(FAILURE)
-    with progress_bar(progress) as draw, ended_by_signals() if dry_run else nullcontext():  # the copies of a dry run
+    with progress_bar(progress) as draw:
         found = repair(directory, dry_run=dry_run, scratch=scratch, progress=draw)
     if as_json:
         print_json(found)

@@ -12,7 +12,6 @@ from klog.cli.output import (
     agreed,
     check_question,
     counted,
-    ended_by_signals,
     json_option,
     print_json,
     printable,
@@ -70,7 +69,7 @@ def command(
     asks = changes and not (dry_run or yes)
     if asks:
         check_question(as_json)
-    with progress_bar(progress) as draw, ended_by_signals():
+    with progress_bar(progress) as draw:
         report = tune(directory, profile=profile, disk=disk, progress=draw)
     if not as_json:
         _show(report)

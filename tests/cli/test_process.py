@@ -347,6 +347,28 @@ def test_an_interrupt_during_startup_of_python_m_klog(data: Path, tmp_path: Path
     assert (result.returncode, result.stdout, result.stderr.strip()) == (130, "", "klog: interrupted")
 
 
+_INTERRUPTED_AT_EXIT = """
+import atexit, signal
+atexit.register(signal.raise_signal, signal.SIGINT)
+from klog.cli import main
+main()
+"""
+
+
+def test_an_interrupt_at_exit_prints_no_traceback(data: Path) -> None:
+    result = subprocess.run(
+        [sys.executable, "-c", _INTERRUPTED_AT_EXIT, "ls", str(data), "--json"],
+        capture_output=True,
+        text=True,
+        env=_environment(),
+        timeout=PATIENCE,
+        check=False,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    assert json.loads(result.stdout)["topics"]
+    assert (result.returncode, result.stderr.strip()) == (130, "klog: interrupted")
+
+
 _TERMINATED = """
 import os, signal, sys
 import klog.repairing
@@ -361,6 +383,42 @@ def test_a_dry_run_of_repair_that_is_terminated_leaves_no_copies(data: Path) -> 
     result = subprocess.run([sys.executable, "-c", _TERMINATED, "repair", "--dry-run", data], env=_environment())
     assert result.returncode == 128 + signal.SIGTERM
     assert sorted(data.parent.iterdir()) == before
+
+
+_ENDED = """
+import os, signal, sys
+from klog.disk import RealFiles
+number, ignored = int(sys.argv.pop(1)), int(sys.argv.pop(1))
+if ignored:
+    signal.signal(number, signal.SIG_IGN)
+sync = RealFiles.fsync
+RealFiles.fsync = lambda self, file: (sync(self, file), os.kill(os.getpid(), number))
+from klog.cli import main
+main()
+"""
+
+
+def _ended(number: int, *args: object, ignored: bool = False) -> int:
+    command = [sys.executable, "-c", _ENDED, *map(str, (int(number), int(ignored), *args))]
+    return subprocess.run(command, env=_environment(), check=False, timeout=PATIENCE).returncode
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_verb_that_a_signal_ends_leaves_no_temporary_and_a_clean_log_dir(data: Path, number: int) -> None:
+    before = sorted(data.parent.iterdir())
+    assert _ended(number, "export", data, "--topic", "t", "-o", data.parent / "t.jsonl") == 128 + number
+    assert sorted(data.parent.iterdir()) == before
+    with klog.open(data) as logs:
+        logs.alter_topic("t", {"cleanup.policy": "compact", "segment.bytes": 1 << 20})
+        logs.append("t", ((b"key%d" % i, b"x" * 100) for i in range(20_000)))
+    assert _ended(number, "compact", data) == 128 + number
+    assert not (data / ".lock").exists()
+    assert _run("verify", data).returncode == 0
+
+
+def test_a_verb_under_nohup_outlives_its_terminal(data: Path) -> None:
+    args = ("export", data, "--topic", "t", "-o", data.parent / "t.jsonl")
+    assert _ended(signal.SIGHUP, *args, ignored=True) == 0
 
 
 def test_importing_klog_keeps_a_programs_own_ctrl_c() -> None:
