@@ -10,6 +10,8 @@ heartbeat.
   E2  the kernel releases a holder's locks when its process ends. A suspended process keeps them
   E3  a holder enters, and the only holder removes the file, under the directory_lock: so all holders lock the same
       file
+  E4  a holder whose file a user has removed locks the new one at its next call, or has lost its leases if another
+      holder has taken one of them meanwhile
 
 The locks are open-file-description locks, as those of lock.py. A forked child closes its copies and holds nothing.
 Each change writes to the file or closes it, so a Waiter of the directory notices it.
@@ -28,7 +30,7 @@ from collections.abc import Iterator
 from klog.disk._io import LogFile
 from klog.disk.faults import naming_the_next_step
 from klog.disk.lock import directory_lock
-from klog.errors import ForkedHandle, LogClosed
+from klog.errors import AlreadyLocked, ForkedHandle, LogClosed
 from klog.values import NamedTuple
 
 NUMBERS = 2**31
@@ -57,25 +59,46 @@ class Leases:
         self._directory = directory
         self._name = name
         self._pid = os.getpid()
+        self._taken: dict[int, int] = {}  # {first number: count}
+        self._lost: int | None = None  # a number that another holder has taken (E4)
         with directory_lock(directory):
-            with naming_the_next_step(self.path):
-                fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o640)
-                self._file = LogFile(fd, self.path, True)
-            try:
-                self._slot = self._enter()
-                _held.add(self)
-            except BaseException:
-                self._file.close()
-                raise
+            self._enter()
         self._note()
 
-    def _enter(self) -> int:
-        """Lock the first free slot, and return it."""
-        others = {slot for slot, _ in self._others()}
-        slot = next(slot for slot in range(len(others) + 1) if slot not in others)
-        if not self._lock(fcntl.F_WRLCK, _SLOTS_FIRST + slot, 1):
-            raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN), self.path)
-        return slot
+    def _enter(self) -> None:
+        """Open the file and lock its first free slot."""
+        with naming_the_next_step(self.path):
+            fd = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o640)
+            self._file = LogFile(fd, self.path, True)
+        try:
+            others = {slot for slot, _ in self._others()}
+            self._slot = next(slot for slot in range(len(others) + 1) if slot not in others)
+            if not self._lock(fcntl.F_WRLCK, _SLOTS_FIRST + self._slot, 1):
+                raise OSError(errno.EAGAIN, os.strerror(errno.EAGAIN), self.path)
+            _held.add(self)
+        except BaseException:
+            self._file.close()
+            raise
+
+    def _enter_again(self) -> None:
+        """Lock the file that has the name now (E4)."""
+        with directory_lock(self._directory):
+            self._file.close()
+            self._enter()
+            lost = [first for first, count in self._taken.items() if not self._lock(fcntl.F_WRLCK, first, count)]
+        if lost:
+            self._lost = lost[0]
+            self.close()
+        else:
+            self._note()
+
+    def _has_its_name(self) -> bool:
+        try:
+            return os.path.samestat(os.stat(self.path, follow_symlinks=False), os.fstat(self._file.fd))
+        except FileNotFoundError:
+            return not os.path.isdir(self._directory)
+        except OSError:  # a disk that fails: the next commit raises
+            return True
 
     def _lock(self, kind: int, first: int, count: int) -> bool:
         """Lock or unlock bytes; False if another holder has locked one of them."""
@@ -122,42 +145,54 @@ class Leases:
         return Holder(self._name, self._pid)
 
     def check(self) -> None:
-        """Raise LogClosed after close(), ForkedHandle in a forked child."""
+        """Raise LogClosed after close(), ForkedHandle in a forked child, AlreadyLocked if leases are lost (E4)."""
         if self._pid != os.getpid():
             raise ForkedHandle(f"{self.path}: held by process {self._pid}, the parent; make a reader in this process")
+        if self._file.fd >= 0 and not self._has_its_name():
+            self._enter_again()
+        if self._lost is not None:
+            raise AlreadyLocked(
+                f"{self.path}: was removed while this reader used it, and another one has {self._lost} now: do not "
+                "remove it while readers are open; make a new reader, which goes on at the last commit",
+                path=self.path,
+            )
         if self._file.fd < 0:
             raise LogClosed(f"{self.path}: this reader was closed; make a new one")
 
     def take(self, first: int, count: int = 1) -> bool:
         """Lease the numbers [first, first + count). Returns False, and leases none, if another holder has one of them.
-        Raises LogClosed, ForkedHandle."""
+        Raises LogClosed, ForkedHandle, AlreadyLocked (E4), as the other methods do."""
         self.check()
-        return self._lock(fcntl.F_WRLCK, first, count)
+        if not self._lock(fcntl.F_WRLCK, first, count):
+            return False
+        self._taken[first] = count
+        return True
 
     def give_up(self, first: int) -> None:
-        """Release a number. Raises LogClosed, ForkedHandle."""
+        """Release a number that was leased alone."""
         self.check()
+        self._taken.pop(first, None)
         self._lock(fcntl.F_UNLCK, first, 1)
         self._note()
 
     def holders(self) -> list[Holder]:
-        """Return all living holders, in the order of their slots. Raises LogClosed, ForkedHandle."""
+        """Return all living holders, in the order of their slots."""
         self.check()
         found = dict(self._others())
         found[self._slot] = self.me
         return [found[slot] for slot in sorted(found)]
 
     def rank(self) -> tuple[int, int]:
-        """Return how many living holders have a lower slot, and how many there are. Raises LogClosed, ForkedHandle."""
+        """Return how many living holders have a lower slot, and how many there are."""
         self.check()
         others = [slot for slot, _ in self._others()]
         return sum(slot < self._slot for slot in others), len(others) + 1
 
     def remove(self) -> None:
-        """Remove the file if there is no other holder. Raises LogClosed, ForkedHandle."""
+        """Remove the file if there is no other holder."""
         self.check()
         with directory_lock(self._directory):
-            if next(self._others(), None) is None:
+            if next(self._others(), None) is None and self._has_its_name():
                 os.unlink(self.path)
 
     def close(self) -> None:

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from klog.disk import NUMBERS, Holder, Leases, Waiter, watch
-from klog.errors import ForkedHandle, LogClosed
+from klog.errors import AlreadyLocked, ForkedHandle, LogClosed
 from tests.support.patience import PATIENCE
 
 
@@ -54,6 +54,33 @@ def test_the_file_is_removed_by_the_last_holder_alone(tmp_path: Path) -> None:
     b.close()
     a.remove()
     assert not (tmp_path / "l").exists()
+
+
+def test_a_holder_whose_file_was_removed_locks_the_new_one(tmp_path: Path) -> None:
+    a = made(tmp_path, "a")
+    assert a.take(3) and a.take(5, 2)
+    (tmp_path / "l").unlink()
+    assert a.rank() == (0, 1)
+    b = made(tmp_path, "b")
+    assert not b.take(3) and not b.take(6) and b.take(4) and a.rank() == (0, 2)
+    (tmp_path / "l").unlink()
+    assert b.take(7)  # b is the first in a third file
+    a.give_up(3)
+    assert b.rank() == (0, 2) and b.take(3) and not b.take(5)
+
+
+def test_a_holder_whose_file_was_removed_and_numbers_taken_has_lost_them(tmp_path: Path) -> None:
+    a = made(tmp_path, "a")
+    assert a.take(3)
+    (tmp_path / "l").unlink()
+    b = made(tmp_path, "b")
+    assert b.take(3)
+    for use in (a.check, a.holders, a.remove, lambda: a.take(4), lambda: a.give_up(3)):
+        with pytest.raises(AlreadyLocked, match=r"l: was removed while .* has 3 .* make a new reader"):
+            use()
+    assert b.rank() == (0, 1) and (tmp_path / "l").exists()
+    a.close()
+    assert b.holders() == [b.me] and not made(tmp_path, "c").take(3)
 
 
 HOLDS = """

@@ -396,6 +396,24 @@ def test_a_second_reader_of_a_name_is_refused(logs: klog.LogManager) -> None:
     assert len(list(logs.reader("events", "billing"))) == 10
 
 
+def test_two_readers_of_a_name_whose_lock_file_was_removed(logs: klog.LogManager) -> None:
+    first = logs.reader("events", "billing")
+    assert len(list(first)) == 10
+    lock_file = Path(logs.path, "klog-reader.billing@events.lock")
+    lock_file.unlink()
+    first.commit()
+    with pytest.raises(AlreadyLocked):
+        logs.reader("events", "billing")
+    lock_file.unlink()
+    second = logs.reader("events", "billing")
+    logs.log("events").append([(None, b"new")])
+    for use in (first.commit, lambda: list(first), first.delete):
+        with pytest.raises(AlreadyLocked, match="was removed"):
+            use()
+    assert values(second) == [b"new"]
+    second.commit()
+
+
 HOLDER = """
 import sys, klog
 with klog.open(sys.argv[1], read_only=True) as logs:
