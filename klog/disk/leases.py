@@ -96,7 +96,7 @@ class Leases:
         try:
             return os.path.samestat(os.stat(self.path, follow_symlinks=False), os.fstat(self._file.fd))
         except FileNotFoundError:
-            return not os.path.isdir(self._directory)
+            return False
         except OSError:  # a disk that fails: the next commit raises
             return True
 
@@ -149,7 +149,8 @@ class Leases:
         if self._pid != os.getpid():
             raise ForkedHandle(f"{self.path}: held by process {self._pid}, the parent; make a reader in this process")
         if self._file.fd >= 0 and not self._has_its_name():
-            self._enter_again()
+            with contextlib.suppress(FileNotFoundError):  # without the directory the next commit raises
+                self._enter_again()
         if self._lost is not None:
             raise AlreadyLocked(
                 f"{self.path}: was removed while this reader used it, and another one has {self._lost} now: do not "
