@@ -31,9 +31,10 @@ def file_state(file: str | int) -> FileState | None:
 
 
 def settled_change(path: str) -> int | None:
-    """When an entry of a directory came, went or was renamed last, in ns: what is listed from now on lasts as long as
-    this is the same. None if another change may get the same time: kernels stamp files in steps of milliseconds, some
-    file systems in whole seconds. The time of modification would not do: restored backups set it."""
+    """When an entry of a directory came, went or was renamed last, or a file was replaced, in ns: what is listed, or
+    read, from now on lasts as long as this is the same. None if another change may get the same time: kernels stamp
+    files in steps of milliseconds, some file systems in whole seconds. The time of modification would not do: restored
+    backups set it."""
     now = time.time_ns()
     changed = os.stat(path).st_ctime_ns
     return changed if now - changed > _SETTLED_NS and changed % _SECOND_NS else None

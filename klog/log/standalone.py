@@ -41,7 +41,7 @@ from klog.errors import AlreadyLocked, InvalidTopic, UnknownTopicOrPartition
 from klog.log.closing import abandon
 from klog.log.directory import checkpoint, cleaner_offsets
 from klog.log.directory.partition_names import parse_directory_name
-from klog.log.directory.reader_positions import lower_positions, reader_names
+from klog.log.directory.reader_positions import PositionFile, lower_positions, reader_names
 from klog.log.opening import belong_to
 from klog.log.options import Durability, Options, Policy, check_choices, settled
 from klog.log.read import warm_ranges
@@ -143,8 +143,8 @@ class _Owner:
 
     def lower_positions(self, log: LogCore, log_end: int, truncated: bool) -> None:
         """Lower the positions of named readers of a log that was shortened, or is about to be."""
-        readers = reader_names(self._parent)
-        lower_positions(self._parent, readers, log.topic, log.partition, log_end, self._files, truncated=truncated)
+        readers = [PositionFile(self._parent, name, self._files) for name in reader_names(self._parent)]
+        lower_positions(readers, log.topic, log.partition, log_end, truncated=truncated)
 
     def remove_checkpoints(self, key: checkpoint.Partition) -> None:
         """Remove the checkpoints of a deleted log: a new one of its name begins at 0."""

@@ -17,7 +17,7 @@ from klog.disk import is_directory
 from klog.errors import InconsistentTopicId, LogClosed, ReentrantCall
 from klog.log import core
 from klog.log.directory import checkpoint
-from klog.log.directory.reader_positions import lower_positions, reader_names
+from klog.log.directory.reader_positions import PositionFile, lower_positions, reader_names
 from klog.log.staged.layout import holds_only_staging
 from klog.logger import logger_of
 from klog.values import dataclass, field
@@ -48,7 +48,7 @@ class LogRegistry:
     _traffic: Traffic
     _logs: dict[Partition, Log] = field(default_factory=dict, init=False)
     _left: weakref.WeakSet[LogCore] = field(default_factory=weakref.WeakSet, init=False)  # readers' logs; see _leave()
-    _readers: list[str] | None = field(default=None, init=False)  # those of before this start, once they were listed
+    _readers: dict[str, PositionFile] | None = field(default=None, init=False)  # before this start, once listed
 
     def __post_init__(self) -> None:
         self.after_fork()
@@ -209,9 +209,12 @@ class LogRegistry:
         try:
             known = self._readers
             if known is None or (log.topic, log.partition) not in self._pending:  # not a load: newer readers count, too
-                known = self._readers = reader_names(first.path)
-            files = log.options.files
-            lower_positions(first.path, known, log.topic, log.partition, log_end, files, truncated=truncated)
+                before = known or {}
+                known = self._readers = {
+                    name: before.get(name) or PositionFile(first.path, name, log.options.files)
+                    for name in reader_names(first.path)
+                }
+            lower_positions(known.values(), log.topic, log.partition, log_end, truncated=truncated)
         except OSError as error:
             if directory is first:
                 raise

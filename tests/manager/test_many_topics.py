@@ -10,6 +10,7 @@ import pytest
 
 import klog
 from klog import LogManager
+from klog.log.directory import reader_positions
 from tests.support.frames import frames_of
 
 RECORDS = [(b"key", b"value")]
@@ -56,6 +57,24 @@ def test_a_creation_does_little_for_each_other_topic(tmp_path: Path) -> None:
         with filled(tmp_path / str(topics), topics) as logs:
             costs.append(frames_of(lambda: logs.create_topic("new")).total())
     assert costs[1] - costs[0] <= 4 * 100
+
+
+def test_a_start_after_a_crash_reads_the_positions_of_a_reader_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And not for each partition, whose position may be above its log end."""
+    with klog.open(tmp_path, create=True) as logs:
+        logs.create_topic("t", partitions=10)
+        with logs.reader("t", "billing") as reader:
+            list(reader)
+    (tmp_path / ".kafka_cleanshutdown").unlink()
+    settle()
+    reads: list[str] = []
+    decode = reader_positions.decode
+    monkeypatch.setattr(reader_positions, "decode", lambda data, path: reads.append(path) or decode(data, path))
+    with klog.open(tmp_path) as logs:
+        logs.load_all()
+    assert len(reads) == 1
 
 
 @pytest.mark.parametrize("read_only", [False, True])

@@ -25,10 +25,10 @@ from __future__ import annotations
 import os
 import re
 import types
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from klog.arguments import text
-from klog.disk import Files, FileState, directory_lock, file_state, read_whole
+from klog.disk import Files, FileState, directory_lock, file_state, read_whole, settled_change
 from klog.errors import CorruptCheckpoint, CorruptData, NewerFormat
 from klog.log.directory import versioned
 from klog.logger import logger_of
@@ -72,14 +72,17 @@ class PositionFile:
         self._directory = directory
         self._files = files
         self._seen: FileState | None = None  # the state of the file at the last look for truncations
+        self._loaded: tuple[int | None, dict[str, TopicPositions]] = None, {}  # what it had at a settled_change
 
     def load(self) -> dict[str, TopicPositions]:
         """Return {topic: committed positions}. Raises CorruptCheckpoint, NewerFormat."""
         try:
-            data = read_whole(self.path)
+            changed = settled_change(self.path)
+            if changed is None or changed != self._loaded[0]:
+                self._loaded = changed, decode(read_whole(self.path), self.path)
         except FileNotFoundError:
             return {}
-        return decode(data, self.path)
+        return dict(self._loaded[1])
 
     def commit(self, topic: str, entry: TopicPositions) -> dict[int, int]:
         """Commit the positions of partitions of a topic (N1, N2), but none above a log end that a truncation has noted.
@@ -227,14 +230,14 @@ def stored_positions(directory: str) -> tuple[dict[str, dict[str, TopicPositions
 
 
 def lower_positions(
-    directory: str, names: Collection[str], topic: str, partition: int, log_end: int, files: Files, *, truncated: bool
+    readers: Iterable[PositionFile], topic: str, partition: int, log_end: int, *, truncated: bool
 ) -> None:
     """Before the first append to a log that was, or may have been, shortened: these readers go on at its end at the
     latest (N4). truncated: also those that are open (N5). Skips a damaged file, which raises again where its reader is
     opened. Raises OSError."""
-    for name in names:
+    for reader in readers:
         try:
-            if PositionFile(directory, name, files).lower(topic, partition, log_end, truncated=truncated):
-                _log.warning("event=position_lowered reader=%s log=%s-%d", name, topic, partition)
+            if reader.lower(topic, partition, log_end, truncated=truncated):
+                _log.warning("event=position_lowered reader=%s log=%s-%d", reader.name, topic, partition)
         except (CorruptData, NewerFormat) as error:
-            _log.warning("event=position_kept reader=%s reason=%s", name, error)
+            _log.warning("event=position_kept reader=%s reason=%s", reader.name, error)
