@@ -15,11 +15,11 @@ import threading
 from typing import TYPE_CHECKING, Any, Final
 
 from klog.broker.fetch_sessions import FetchedPartition, FetchSessions, is_final, is_incremental
-from klog.broker.metadata import CLUSTER
 from klog.broker.partitions import NO_ID, code_of, end_of_epoch, find_log
 from klog.errors import KlogError
 from klog.logger import logger_of
 from klog.protocol import ApiKey, ErrorCode, messages
+from klog.security.refusals import cluster_authorized
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -80,7 +80,7 @@ class Fetch:
         """Respond now, or wait for the partitions."""
         replica_id = request.replica_state.replica_id if context.version >= 15 else request.replica_id
         if replica_id >= 0:
-            is_broker = context.authorized("CLUSTER_ACTION", "CLUSTER", CLUSTER)
+            is_broker = cluster_authorized(context, "CLUSTER_ACTION")
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER if is_broker else ErrorCode.TOPIC_AUTHORIZATION_FAILED
             return _all_failed(request, code)
         asked = self._asked(context, request)

@@ -11,6 +11,7 @@ from klog.coordinator.coordinator_log import INTERNAL_TOPICS
 from klog.errors import InvalidTopic, KlogError, TopicExists
 from klog.manager.topics import check_topic_name
 from klog.protocol import ApiKey, ErrorCode, messages
+from klog.security.refusals import CLUSTER_NAME, cluster_authorized
 from klog.values import NamedTuple
 
 if TYPE_CHECKING:
@@ -23,7 +24,6 @@ if TYPE_CHECKING:
 
 _NOT_ASKED = -(2**31)
 _IDS_VERSION = 12
-CLUSTER = "kafka-cluster"
 
 
 def absent(name: str) -> ErrorCode:
@@ -37,8 +37,8 @@ def absent(name: str) -> ErrorCode:
 
 def cluster_operations(authorized: Callable[[str, str, str], bool]) -> int:
     """What a client may do to the cluster, as the bits of a response; 0 if it may not describe it."""
-    may_see = authorized("DESCRIBE", "CLUSTER", CLUSTER)
-    return security.authorized_operations(authorized, "CLUSTER", CLUSTER) if may_see else 0
+    may_see = authorized("DESCRIBE", "CLUSTER", CLUSTER_NAME)
+    return security.authorized_operations(authorized, "CLUSTER", CLUSTER_NAME) if may_see else 0
 
 
 class Node(NamedTuple):
@@ -140,7 +140,7 @@ class Metadata:
         wanted = request.allow_auto_topic_creation or context.version < 4
         if self._create is None or not wanted:
             return absent(name)
-        if not (context.authorized("CREATE", "CLUSTER", CLUSTER) or context.authorized("CREATE", "TOPIC", name)):
+        if not (cluster_authorized(context, "CREATE") or context.authorized("CREATE", "TOPIC", name)):
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         try:
             if name in INTERNAL_TOPICS:

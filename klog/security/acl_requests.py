@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 from klog.logger import logger_of
 from klog.protocol import ErrorCode, messages
 from klog.security.acl_types import Acl, AclFilter, Operation, PatternType, Permission, ResourceType
-from klog.security.refusals import CLUSTER_NAME, UNAUTHORIZED, ItemRefused, invalid, may
+from klog.security.refusals import CLUSTER_NAME, UNAUTHORIZED, ItemRefused, cluster_authorized, invalid
 
 if TYPE_CHECKING:
     from klog.security.context import Context
@@ -56,7 +56,7 @@ def check(acl: Acl) -> None:
 
 def _refusal(store: AclStore, context: Context, operation: str) -> tuple[ErrorCode, str] | None:
     """Why the whole request is refused, if it is."""
-    if not may(context, operation):
+    if not cluster_authorized(context, operation):
         return ErrorCode.CLUSTER_AUTHORIZATION_FAILED, UNAUTHORIZED
     return None if store.enabled else (ErrorCode.SECURITY_DISABLED, _DISABLED)
 

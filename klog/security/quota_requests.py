@@ -10,7 +10,7 @@ from klog.logger import logger_of
 from klog.protocol import ErrorCode, messages
 from klog.security.addresses import comparable_host
 from klog.security.quota_entities import CLIENT_ID, DEFAULT, IP, USER, Entity, check_value, entity_of
-from klog.security.refusals import UNAUTHORIZED, ItemRefused, invalid, may
+from klog.security.refusals import UNAUTHORIZED, ItemRefused, cluster_authorized, invalid
 
 if TYPE_CHECKING:
     from klog.security.context import Context
@@ -33,7 +33,7 @@ def describe(
     store: QuotaStore, context: Context, request: messages.DescribeClientQuotas.Request
 ) -> messages.DescribeClientQuotas.Response:
     response = messages.DescribeClientQuotas.Response
-    if not may(context, "DESCRIBE_CONFIGS"):
+    if not cluster_authorized(context, "DESCRIBE_CONFIGS"):
         return response(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, error_message=UNAUTHORIZED, entries=None)
     try:
         components = _components(request)
@@ -97,7 +97,7 @@ def alter(
     changes: dict[Entity, dict[str, float | None]] = {}
     for each in request.entries:
         try:
-            if not may(context, "ALTER_CONFIGS"):
+            if not cluster_authorized(context, "ALTER_CONFIGS"):
                 raise ItemRefused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, UNAUTHORIZED)
             if times[_parts(each)] > 1:
                 raise invalid("Ignoring duplicate entity")

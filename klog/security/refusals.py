@@ -26,6 +26,6 @@ def invalid(reason: str) -> ItemRefused:
     return ItemRefused(ErrorCode.INVALID_REQUEST, reason)
 
 
-def may(context: Context, operation: str) -> bool:
+def cluster_authorized(context: Context, operation: str) -> bool:
     """May the client do this to the cluster?"""
     return context.authorized(operation, "CLUSTER", CLUSTER_NAME)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Protocol
 from klog.logger import logger_of
 from klog.protocol import ErrorCode, messages
 from klog.security import scram
-from klog.security.refusals import UNAUTHORIZED, ItemRefused, may
+from klog.security.refusals import UNAUTHORIZED, ItemRefused, cluster_authorized
 from klog.security.saslprep import is_prepared
 from klog.security.scram import BY_NUMBER, MECHANISMS, ScramCredential
 
@@ -41,7 +41,7 @@ def describe(
     store: CredentialStore, context: Context, request: messages.DescribeUserScramCredentials.Request
 ) -> messages.DescribeUserScramCredentials.Response:
     response = messages.DescribeUserScramCredentials.Response
-    if not may(context, "DESCRIBE"):
+    if not cluster_authorized(context, "DESCRIBE"):
         return response(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, error_message=UNAUTHORIZED)
     asked = Counter(each.name for each in request.users) if request.users else Counter(store.names())
     return response(results=[_described(store, user, times) for user, times in asked.items()])
@@ -78,7 +78,7 @@ def alter(
     alterations: list[Alteration] = [*request.deletions, *request.upsertions]
     times = Counter(each.name for each in alterations)
     errors: dict[str, tuple[ErrorCode, str | None]] = {}
-    if not may(context, "ALTER"):
+    if not cluster_authorized(context, "ALTER"):
         errors = dict.fromkeys(times, (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, UNAUTHORIZED))
         return _response(errors)
     changes: dict[str, dict[str, ScramCredential | None]] = {}

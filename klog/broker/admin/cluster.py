@@ -9,9 +9,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from klog.broker.admin.failures import Refused, outcome, repeated
-from klog.broker.metadata import CLUSTER, cluster_operations
+from klog.broker.metadata import cluster_operations
 from klog.log.directory.partition_names import METADATA_TOPIC
 from klog.protocol import ApiKey, ErrorCode, messages
+from klog.security.refusals import cluster_authorized
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -71,7 +72,7 @@ class Cluster:
     def describe_quorum(self, context: Any, request: Any) -> Message:
         """The voters of the metadata log: the first broker."""
         Response = messages.DescribeQuorum.Response
-        if not context.authorized("DESCRIBE", "CLUSTER", CLUSTER):
+        if not cluster_authorized(context, "DESCRIBE"):
             return Response(
                 error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, error_message="not allowed for this cluster"
             )
@@ -108,7 +109,7 @@ class Cluster:
         Response = messages.UpdateFeatures.Response
 
         def work() -> None:
-            if not context.authorized("ALTER", "CLUSTER", CLUSTER):
+            if not cluster_authorized(context, "ALTER"):
                 raise Refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "not allowed for this cluster")
             if repeated([update.feature for update in request.feature_updates]):
                 raise Refused(ErrorCode.INVALID_REQUEST, "a feature is in the request twice")

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any, Final
 from klog.broker.admin.failures import Refused, outcome, repeated
 from klog.broker.admin.mutations import Mutations, unlimited
 from klog.broker.admin.topic_rules import check_assignments, check_config
-from klog.broker.metadata import CLUSTER
 from klog.config.values import format_value
 from klog.coordinator.coordinator_log import INTERNAL_TOPICS
 from klog.log.directory.partition_names import METADATA_TOPIC
 from klog.manager.topic_life import PARTITIONS_MAX
 from klog.manager.topics import check_collision, check_topic_name
 from klog.protocol import ApiKey, ErrorCode, messages
+from klog.security.refusals import cluster_authorized
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -54,7 +54,7 @@ class CreateTopics:
     def create_topics(self, context: Context, request: Any) -> Message:
         """Create topics, or only check that they could be. May block on disks."""
         twice = repeated([topic.name for topic in request.topics])
-        may_create_all = context.authorized("CREATE", "CLUSTER", CLUSTER)
+        may_create_all = cluster_authorized(context, "CREATE")
         total = sum(self._count(topic) for topic in request.topics)
         results: dict[str, messages.CreateTopics.Response.Topic] = {}
         mutations = Mutations(self._charge, context)

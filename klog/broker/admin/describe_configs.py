@@ -9,9 +9,9 @@ from klog.broker.admin import loggers
 from klog.broker.admin.config_entries import Entry, Source
 from klog.broker.admin.failures import Refused, outcome
 from klog.broker.admin.resources import ResourceType, check_allowed, check_broker, check_group, resource_type
-from klog.broker.metadata import CLUSTER
 from klog.manager.topics import check_topic_name
 from klog.protocol import ApiKey, ErrorCode, messages
+from klog.security.refusals import cluster_authorized
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -83,7 +83,7 @@ class DescribeConfigs:
     def list_config_resources(self, context: Context, request: Any) -> Message:
         """The resources of the types that are asked for; of all types if none are."""
         Response = messages.ListConfigResources.Response
-        if not context.authorized("DESCRIBE_CONFIGS", "CLUSTER", CLUSTER):
+        if not cluster_authorized(context, "DESCRIBE_CONFIGS"):
             return Response(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         types = set(request.resource_types or _ALL_TYPES) if context.version else {_CLIENT_METRICS}
         if not types <= set(_ALL_TYPES):

@@ -9,9 +9,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from klog.broker.admin.failures import Refused, outcome
-from klog.broker.metadata import CLUSTER
 from klog.broker.partitions import end_of_epoch, find_log
 from klog.protocol import ApiKey, ErrorCode, messages
+from klog.security.refusals import cluster_authorized
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -37,7 +37,7 @@ class EpochEnds:
         none."""
         Response = messages.OffsetForLeaderEpoch.Response
         topics = []
-        of_broker = context.authorized("CLUSTER_ACTION", "CLUSTER", CLUSTER)
+        of_broker = cluster_authorized(context, "CLUSTER_ACTION")
         for topic in request.topics:
             allowed = of_broker or context.authorized("DESCRIBE", "TOPIC", topic.topic)
             result = Response.Topic(topic=topic.topic, partitions=[])

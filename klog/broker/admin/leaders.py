@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 from klog.broker.admin.failures import Refused, outcome
 from klog.broker.admin.topic_rules import check_replicas
-from klog.broker.metadata import CLUSTER
 from klog.broker.partitions import find_log
 from klog.protocol import ApiKey, ErrorCode, messages
+from klog.security.refusals import cluster_authorized
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -46,7 +46,7 @@ class Leaders:
         """Each partition that is asked for has its leader; if all are asked for, those that have one are not listed."""
         Response = messages.ElectLeaders.Response
         code = ErrorCode.NONE
-        if not context.authorized("ALTER", "CLUSTER", CLUSTER):
+        if not cluster_authorized(context, "ALTER"):
             code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         elif request.election_type not in (_PREFERRED, _UNCLEAN):
             code = ErrorCode.INVALID_REQUEST
@@ -90,7 +90,7 @@ class Leaders:
     def alter_partition_reassignments(self, context: Context, request: Any) -> Message:
         """An assignment to this broker is there already; there is no other broker, and nothing to cancel."""
         Response = messages.AlterPartitionReassignments.Response
-        if not context.authorized("ALTER", "CLUSTER", CLUSTER):
+        if not cluster_authorized(context, "ALTER"):
             return Response(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, error_message="not allowed")
         topics = []
         for topic in request.topics:
@@ -117,7 +117,7 @@ class Leaders:
     def list_partition_reassignments(self, context: Context, request: Any) -> Message:
         """None."""
         Response = messages.ListPartitionReassignments.Response
-        if not context.authorized("DESCRIBE", "CLUSTER", CLUSTER):
+        if not cluster_authorized(context, "DESCRIBE"):
             return Response(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, error_message="not allowed")
         return Response(error_message=None)
 

@@ -7,9 +7,9 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from klog.broker.admin.failures import Refused, outcome
-from klog.broker.metadata import CLUSTER
 from klog.broker.partitions import find_log
 from klog.protocol import ApiKey, ErrorCode, messages
+from klog.security.refusals import cluster_authorized
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -44,7 +44,7 @@ class LogDirs:
         """The sizes of the partitions in each log directory, of all or of those that are asked for. May block on
         disks."""
         Response = messages.DescribeLogDirs.Response
-        if not context.authorized("DESCRIBE", "CLUSTER", CLUSTER):
+        if not cluster_authorized(context, "DESCRIBE"):
             return Response(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         offline = self._logs.offline_directories
         found = self._partitions(self._asked(request))
@@ -105,7 +105,7 @@ class LogDirs:
         """Begin to move partitions to other log directories. The moves go on after the response: DescribeLogDirs shows
         them. May block on disks."""
         Response = messages.AlterReplicaLogDirs.Response
-        allowed = context.authorized("ALTER", "CLUSTER", CLUSTER)
+        allowed = cluster_authorized(context, "ALTER")
         results: dict[str, Any] = {}
         for directory in request.dirs:
             for topic in directory.topics:

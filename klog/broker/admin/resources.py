@@ -9,8 +9,8 @@ from enum import IntEnum
 from typing import TYPE_CHECKING
 
 from klog.broker.admin.failures import Refused
-from klog.broker.metadata import CLUSTER
 from klog.protocol import ErrorCode
+from klog.security.refusals import cluster_authorized
 
 if TYPE_CHECKING:
     from klog.security import Context
@@ -41,7 +41,7 @@ def check_allowed(context: Context, operation: str, kind: ResourceType, name: st
     elif kind is ResourceType.GROUP:
         if not context.authorized(operation, "GROUP", name):
             raise Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED, "not allowed for this group")
-    elif not context.authorized(operation, "CLUSTER", CLUSTER):
+    elif not cluster_authorized(context, operation):
         raise Refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "not allowed for this cluster")
 
 

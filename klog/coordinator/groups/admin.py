@@ -12,6 +12,7 @@ from klog.coordinator.groups.classic_group import DEAD, ClassicGroup
 from klog.coordinator.groups.offset_records import offset_key
 from klog.coordinator.groups.table import AppendFailed, GroupTable
 from klog.protocol import ApiKey, ErrorCode, messages
+from klog.security.refusals import cluster_authorized
 
 if TYPE_CHECKING:
     from klog.coordinator.groups.group import Group, Handler, Records
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
 
 _NONE = ErrorCode.NONE
 _NOT_FOUND_VERSION = 6
-_CLUSTER = "kafka-cluster"
 
 
 class GroupAdmin:
@@ -41,7 +41,7 @@ class GroupAdmin:
         Response = messages.ListGroups.Response
         states = {state.strip().lower() for state in request.states_filter}
         types = {kind.strip().lower() for kind in request.types_filter}
-        everything = context.authorized("DESCRIBE", "CLUSTER", _CLUSTER)
+        everything = cluster_authorized(context, "DESCRIBE")
         with self._table.lock:
             if self._table.unavailable is not _NONE:
                 return Response(error_code=self._table.unavailable)

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Final
 
 from klog.coordinator.pattern import InvalidPattern, Pattern
-from klog.coordinator.transactions.handlers import CLUSTER, Handler
+from klog.coordinator.transactions.handlers import Handler
 from klog.coordinator.transactions.markers import Markers
 from klog.coordinator.transactions.metadata import DEAD, EPOCH_MAX, STATES, VERSION_2, TransactionMetadata
 from klog.coordinator.transactions.transactions import Transactions
@@ -21,6 +21,7 @@ from klog.errors import InvalidTopic, KlogError
 from klog.manager.topics import check_topic_name
 from klog.protocol import ApiKey, ErrorCode
 from klog.protocol import messages as m
+from klog.security.refusals import cluster_authorized
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,9 +54,7 @@ class AdminHandlers:
 
     def write_txn_markers(self, context: Context, request: m.WriteTxnMarkers.Request) -> m.WriteTxnMarkers.Response:
         """WriteTxnMarkers 1 and 2, as of `kafka-transactions.sh abort`."""
-        allowed = context.authorized("ALTER", "CLUSTER", CLUSTER) or context.authorized(
-            "CLUSTER_ACTION", "CLUSTER", CLUSTER
-        )
+        allowed = cluster_authorized(context, "ALTER") or cluster_authorized(context, "CLUSTER_ACTION")
         response = m.WriteTxnMarkers.Response
         results = []
         for marker in request.markers:

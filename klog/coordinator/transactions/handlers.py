@@ -19,6 +19,7 @@ from klog.coordinator.transactions.metadata import NO_EPOCH, NO_ID, VERSION_1, V
 from klog.coordinator.transactions.transactions import FAILURES, NO_PRODUCER, Transactions, error_of
 from klog.protocol import ApiKey, ErrorCode
 from klog.protocol import messages as m
+from klog.security.refusals import cluster_authorized
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -27,7 +28,6 @@ if TYPE_CHECKING:
     from klog.security.context import Context, Topics
 
 Handler = Callable[[Any, Any], "Message | None"]
-CLUSTER: Final = "kafka-cluster"
 
 # The first version that knows PRODUCER_FENCED; before it the error is INVALID_PRODUCER_EPOCH.
 _FENCED_SINCE: Final = {
@@ -81,7 +81,7 @@ class ClientHandlers:
         )
 
     def _may_be_idempotent(self, context: Context) -> bool:
-        if context.authorized("IDEMPOTENT_WRITE", "CLUSTER", CLUSTER):
+        if cluster_authorized(context, "IDEMPOTENT_WRITE"):
             return True
         return any(context.authorized("WRITE", "TOPIC", name) for name in self._topics.names())
 
@@ -97,7 +97,7 @@ class ClientHandlers:
                 topics=request.v3_and_below_topics,
             )
             return m.AddPartitionsToTxn.Response(results_by_topic_v3_and_below=self._add(context, transaction))
-        if not context.authorized("CLUSTER_ACTION", "CLUSTER", CLUSTER):
+        if not cluster_authorized(context, "CLUSTER_ACTION"):
             return m.AddPartitionsToTxn.Response(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         return m.AddPartitionsToTxn.Response(
             results_by_transaction=[
