@@ -19,7 +19,7 @@ from klog import arguments
 from klog.broker.adopted import check_adopted
 from klog.broker.catalog import TopicCatalogView
 from klog.broker.leader_epochs import LeaderEpochs
-from klog.broker.listeners import Certificates, check_names, is_open, listener_of, secured
+from klog.broker.listeners import Certificates, check_names, is_open, limited, listener_of, secured
 from klog.broker.nodes import Nodes
 from klog.broker.properties import PROPERTY_NAMES, Properties
 from klog.broker.serving import Serving
@@ -89,6 +89,7 @@ class Broker:
         if not asked:
             raise ValueError("listeners=[]: at least one expected")
         check_names(asked)
+        asked = limited(asked, self._properties)
         self.nodes = Nodes(
             asked,
             self._properties.settings.node_id,

@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import socket
 import threading
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from klog.arguments import text
 from klog.broker.metadata import Node
+from klog.config import BROKER_KEYS
+from klog.config.values import parse_value
 from klog.errors import InvalidConfig
 from klog.network import Listener
-from klog.network.listener import address_text
+from klog.network.listener import address_text, listener_limit
 from klog.security.config import tls_property
 from klog.values import replace
 
@@ -50,6 +52,24 @@ def secured(listener: Listener, properties: Properties) -> Listener:
         return listener
     context = listener.context if listener.context is not None else tls_of(listener.name, properties)
     return replace(listener, context=context, authenticates=config.authenticates)
+
+
+def limited(listeners: Iterable[Listener], properties: Properties) -> list[Listener]:
+    """The listeners with their own limits of connections: listener.name.<name>.max.connections and
+    .max.connection.creation.rate; of several that of inter.broker.listener.name is protected. Raises InvalidConfig."""
+    given = list(listeners)
+    own: dict[str, dict[str, Any]] = {each.name: {} for each in given}
+    for name, value in properties.all.items():
+        found = listener_limit(name)
+        if found is not None:
+            listener, key, field = found
+            if listener not in own:
+                raise InvalidConfig(f"{name}: no listener has the name {listener}")
+            own[listener][field] = parse_value(replace(BROKER_KEYS[key], name=name, low=1), value)
+    inner = properties.settings.inter_broker_listener_name.upper()
+    if inner in own and len(own) > 1:
+        own[inner]["protected"] = True
+    return [replace(each, **own[each.name]) for each in given]
 
 
 def tls_of(name: str, properties: Properties, dynamic: Mapping[str, str] | None = None) -> ssl.SSLContext | None:

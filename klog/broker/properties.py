@@ -14,6 +14,7 @@ from klog.coordinator.share import ShareGroupConfig
 from klog.coordinator.transactions.config import TransactionConfig
 from klog.errors import InvalidConfig
 from klog.network import NetworkConfig
+from klog.network.listener import listener_limit
 from klog.security import SecurityConfig
 from klog.security.config import TLS
 
@@ -48,12 +49,17 @@ class Properties:
                 network[name] = value
             elif name in BROKER_KEYS or name in SYNONYMS:
                 engine[name] = value
-            elif name not in known and not SecurityConfig.knows(name):
+            elif name not in known and not is_of_listener(name):
                 raise InvalidConfig(_unknown(name, known))
         self.settings = BrokerSettings.of(self.all)
         self.network = NetworkConfig.of(network)
         self.engine = engine
         self.security = SecurityConfig.of(self.all)
+
+
+def is_of_listener(name: str) -> bool:
+    """Is this a property of security, or a limit of one listener?"""
+    return SecurityConfig.knows(name) or listener_limit(name) is not None
 
 
 def known_properties(others: frozenset[str] = frozenset()) -> frozenset[str]:

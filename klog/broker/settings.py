@@ -50,3 +50,8 @@ class BrokerSettings(Keyed):
     advertised_listeners: str = key(
         "advertised.listeners", "", doc="NAME://host:port,...: the addresses that clients get, if not the listeners'"
     )
+    inter_broker_listener_name: str = key(
+        "inter.broker.listener.name",
+        "",
+        doc="of several listeners the one whose clients get in beyond max.connections, in place of idle ones of others",
+    )

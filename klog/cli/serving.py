@@ -158,11 +158,10 @@ def _announce(broker: Any, print_json: Callable[[dict[str, Any]], object] | None
 
 def _known(values: dict[str, str]) -> dict[str, str]:
     """The properties of a server.properties that this broker takes; the others are named on stderr."""
-    from klog.broker.properties import PROPERTY_NAMES, known_properties
-    from klog.security import SecurityConfig
+    from klog.broker.properties import PROPERTY_NAMES, is_of_listener, known_properties
 
     names = known_properties(PROPERTY_NAMES)
-    known = {name: value for name, value in values.items() if name in names or SecurityConfig.knows(name)}
+    known = {name: value for name, value in values.items() if name in names or is_of_listener(name)}
     ignored = sorted(values.keys() - known)
     if ignored:
         sys.stderr.write(f"klog: ignored properties: {', '.join(ignored)}\n")

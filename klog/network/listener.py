@@ -14,6 +14,19 @@ if TYPE_CHECKING:
 
     from klog.network.config import NetworkConfig
 
+_PREFIX = "listener.name."
+_LIMITS = {"max.connections": "max_connections", "max.connection.creation.rate": "max_connection_creation_rate"}
+
+
+def listener_limit(name: str) -> tuple[str, str, str] | None:
+    """(listener in upper case, property, field) of listener.name.<listener>.max.connections and the like; None for
+    another name."""
+    for key, field in _LIMITS.items():
+        listener = name.removesuffix(f".{key}").removeprefix(_PREFIX)
+        if listener and name == f"{_PREFIX}{listener}.{key}":
+            return listener.upper(), key, field
+    return None
+
 
 def address_text(host: str, port: int) -> str:
     """host:port as clients read it, with an IPv6 address in brackets."""

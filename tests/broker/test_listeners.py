@@ -260,6 +260,32 @@ def test_a_listener_that_the_protocol_map_does_not_have_is_refused(tmp_path: Pat
     assert Broker(tmp_path, listeners=[own], config=config).listeners[0].context is own.context
 
 
+def test_a_listener_has_limits_of_its_own_and_that_of_the_brokers_is_protected(tmp_path: Path) -> None:
+    config = {
+        "max.connections": 1,
+        "inter.broker.listener.name": "INNER",
+        "listener.name.inner.max.connections": "2",
+        "listener.name.outer.max.connection.creation.rate": 50,
+    }
+    with Broker(tmp_path, listeners=["OUTER://127.0.0.1:0", "INNER://127.0.0.1:0"], config=config) as broker:
+        outer, inner = broker.listeners
+        assert (outer.max_connection_creation_rate, outer.protected) == (50, False)
+        assert (inner.max_connections, inner.protected) == (2, True)
+        with WireClient(f"127.0.0.1:{outer.port}") as client:
+            client.call(ApiKey.API_VERSIONS, 0)
+            with WireClient(f"127.0.0.1:{inner.port}") as other:
+                other.call(ApiKey.API_VERSIONS, 0)
+                assert client.is_closed()
+    for name, value, text in (
+        ("listener.name.none.max.connections", 1, "no listener has the name NONE"),
+        ("listener.name.outer.max.connections", "x", "listener.name.outer.max.connections='x': int expected"),
+        ("listener.name.outer.max.connections", 0, "must be at least 1"),
+        ("listener.name..max.connections", 1, "unknown broker property"),
+    ):
+        with pytest.raises(InvalidConfig, match=text):
+            Broker(tmp_path, listeners=["OUTER://127.0.0.1:0"], config={name: value})
+
+
 def test_the_log_warns_of_a_listener_that_is_open_to_all(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     with Broker(tmp_path, listeners=["127.0.0.1:0"]):
         pass
