@@ -17,9 +17,14 @@ import uuid
 from typing import TYPE_CHECKING, Any, Final
 
 from klog.broker.settings import BrokerSettings
-from klog.coordinator.coordinator_log import CONSUMER_OFFSETS, INTERNAL_TOPICS, SHARE_GROUP_STATE, TRANSACTION_STATE
 from klog.errors import TopicExists, UnknownTopicOrPartition
-from klog.log.directory.partition_names import METADATA_TOPIC
+from klog.internal_topics.names import (
+    CLUSTER_METADATA,
+    CONSUMER_OFFSETS,
+    INTERNAL_TOPICS,
+    SHARE_GROUP_STATE,
+    TRANSACTION_STATE,
+)
 from klog.manager.topics import partition_count
 from klog.values import NamedTuple
 
@@ -230,7 +235,7 @@ class TopicCatalogView:
             topics: dict[str, TopicInfo] = {}
             for name, partitions in self._logs.topics().items():
                 entry = entries.get(name)
-                if name == METADATA_TOPIC:
+                if name == CLUSTER_METADATA:
                     continue
                 count = partition_count(partitions, entry)
                 if entry is None:

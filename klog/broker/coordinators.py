@@ -8,11 +8,11 @@ from klog.broker import late_apis
 from klog.broker.late import Late
 from klog.broker.transaction_check import TransactionCheck
 from klog.clock import ManualClock
-from klog.coordinator.coordinator_log import CONSUMER_OFFSETS, TRANSACTION_STATE
 from klog.coordinator.groups.config import GroupConfig
 from klog.coordinator.groups.consumer_config import ConsumerGroupConfig
 from klog.coordinator.share import ShareGroupConfig, ShareKind
 from klog.coordinator.transactions.config import TransactionConfig
+from klog.internal_topics.names import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 if TYPE_CHECKING:
     from klog.broker.catalog import TopicCatalogView, TopicChange

@@ -80,7 +80,7 @@ class Fetch:
         """Respond now, or wait for the partitions."""
         replica_id = request.replica_state.replica_id if context.version >= 15 else request.replica_id
         if replica_id >= 0:
-            is_broker = cluster_authorized(context, "CLUSTER_ACTION")
+            is_broker = cluster_authorized(context.authorized, "CLUSTER_ACTION")
             code = ErrorCode.NOT_LEADER_OR_FOLLOWER if is_broker else ErrorCode.TOPIC_AUTHORIZATION_FAILED
             return _all_failed(request, code)
         asked = self._asked(context, request)

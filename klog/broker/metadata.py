@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 from klog import security
 from klog.broker.partitions import NO_ID, code_of
-from klog.coordinator.coordinator_log import INTERNAL_TOPICS
 from klog.errors import InvalidTopic, KlogError, TopicExists
+from klog.internal_topics.names import INTERNAL_TOPICS
 from klog.manager.topics import check_topic_name
 from klog.protocol import ApiKey, ErrorCode, messages
 from klog.security.refusals import CLUSTER_NAME, cluster_authorized
@@ -37,7 +37,7 @@ def absent(name: str) -> ErrorCode:
 
 def cluster_operations(authorized: Callable[[str, str, str], bool]) -> int:
     """What a client may do to the cluster, as the bits of a response; 0 if it may not describe it."""
-    may_see = authorized("DESCRIBE", "CLUSTER", CLUSTER_NAME)
+    may_see = cluster_authorized(authorized, "DESCRIBE")
     return security.authorized_operations(authorized, "CLUSTER", CLUSTER_NAME) if may_see else 0
 
 
@@ -140,7 +140,7 @@ class Metadata:
         wanted = request.allow_auto_topic_creation or context.version < 4
         if self._create is None or not wanted:
             return absent(name)
-        if not (cluster_authorized(context, "CREATE") or context.authorized("CREATE", "TOPIC", name)):
+        if not (cluster_authorized(context.authorized, "CREATE") or context.authorized("CREATE", "TOPIC", name)):
             return ErrorCode.TOPIC_AUTHORIZATION_FAILED
         try:
             if name in INTERNAL_TOPICS:

@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from klog.broker.partitions import code_of, find_log
 from klog.codec import CODECS
-from klog.coordinator.coordinator_log import INTERNAL_TOPICS
 from klog.errors import KlogError, OutOfOrderSequence
+from klog.internal_topics.names import INTERNAL_TOPICS
 from klog.logger import logger_of
 from klog.protocol import ApiKey, ErrorCode, messages
 from klog.record import unchecked_header

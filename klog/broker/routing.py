@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 from klog.broker.error_responses import error_response
 from klog.broker.partitions import NotLeader
-from klog.coordinator.coordinator_log import CONSUMER_OFFSETS, TRANSACTION_STATE, CoordinatorLog
+from klog.coordinator.coordinator_log import CoordinatorLog
+from klog.internal_topics.names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from klog.protocol import ApiKey, ErrorCode
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ Kafka: CoordinatorLoaderImpl, CoordinatorPartitionWriter, GroupCoordinatorServic
 from __future__ import annotations
 
 import struct
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING
 
 from klog.errors import UnknownTopicOrPartition
 from klog.record import encode
@@ -25,11 +25,6 @@ if TYPE_CHECKING:
     from klog.record import Record
     from klog.security.context import Topics
 
-# Topics that only coordinators write. Kafka: Topic.isInternal.
-CONSUMER_OFFSETS: Final = "__consumer_offsets"
-TRANSACTION_STATE: Final = "__transaction_state"
-SHARE_GROUP_STATE: Final = "__share_group_state"
-INTERNAL_TOPICS: Final = frozenset((CONSUMER_OFFSETS, TRANSACTION_STATE, SHARE_GROUP_STATE))
 _INT_MIN = -(2**31)
 
 

@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from klog.coordinator.coordinator_log import CONSUMER_OFFSETS, TRANSACTION_STATE, CoordinatorLog
+from klog.coordinator.coordinator_log import CoordinatorLog
 from klog.errors import KlogError
+from klog.internal_topics.names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from klog.logger import logger_of
 from klog.protocol import ApiKey, ErrorCode, messages
 

@@ -23,22 +23,19 @@ import contextlib
 import errno
 import fcntl
 import os
-import struct
 import weakref
 from collections.abc import Iterator
 
 from klog.disk._io import LogFile
 from klog.disk.faults import naming_the_next_step
 from klog.disk.lock import directory_lock
+from klog.disk.ofd import locked_range, set_lock
 from klog.errors import AlreadyLocked, ForkedHandle, LogClosed
 from klog.values import NamedTuple
 
 NUMBERS = 2**31
 _SLOTS_FIRST, _SLOTS_END = 2**32, 2**32 + 2**20
 _RECORD_BYTES = 512
-_F_OFD_GETLK = getattr(fcntl, "F_OFD_GETLK", 36)
-_F_OFD_SETLK = getattr(fcntl, "F_OFD_SETLK", 37)
-_FLOCK = "hhqqi4x"
 _held: weakref.WeakSet[Leases] = weakref.WeakSet()
 
 
@@ -103,7 +100,7 @@ class Leases:
     def _lock(self, kind: int, first: int, count: int) -> bool:
         """Lock or unlock bytes; False if another holder has locked one of them."""
         try:
-            fcntl.fcntl(self._file, _F_OFD_SETLK, struct.pack(_FLOCK, kind, os.SEEK_SET, first, count, 0))
+            set_lock(self._file, kind, first, count)
         except OSError as error:
             if error.errno not in (errno.EAGAIN, errno.EACCES):
                 raise
@@ -123,10 +120,10 @@ class Leases:
             first, end = ranges.pop()
             if first >= end:
                 continue
-            asked = struct.pack(_FLOCK, fcntl.F_WRLCK, os.SEEK_SET, first, end - first, 0)
-            kind, _, found, count, _ = struct.unpack(_FLOCK, fcntl.fcntl(self._file, _F_OFD_GETLK, asked))
-            if kind == fcntl.F_UNLCK:
+            held = locked_range(self._file, first, end - first)
+            if held is None:
                 continue
+            found, count = held
             ranges += [(first, found), (found + count, end)]  # the kernel reports any one of them
             for byte in range(max(found, first), min(found + count, end)):
                 yield byte - _SLOTS_FIRST, self._holder(byte - _SLOTS_FIRST)

@@ -16,7 +16,6 @@ import contextlib
 import errno
 import fcntl
 import os
-import struct
 import threading
 import weakref
 from collections.abc import Iterator
@@ -24,17 +23,11 @@ from collections.abc import Iterator
 from klog.clock import process_start_time
 from klog.disk._io import LogFile
 from klog.disk.faults import naming_the_next_step
+from klog.disk.ofd import locked_range, set_lock
 from klog.errors import AlreadyLocked, ReentrantCall
 
-_F_OFD_GETLK = getattr(fcntl, "F_OFD_GETLK", 36)
-_F_OFD_SETLK = getattr(fcntl, "F_OFD_SETLK", 37)
-_FLOCK = "hhqqi4x"
 _EXCLUSIVE_BYTE, _SHARED_BYTE = 0, 1  # of the directory
 _held: weakref.WeakSet[DirectoryLock] = weakref.WeakSet()
-
-
-def _flock(kind: int, first: int = 0, count: int = 0) -> bytes:
-    return struct.pack(_FLOCK, kind, os.SEEK_SET, first, count, 0)
 
 
 class DirectoryLock:
@@ -80,7 +73,7 @@ class DirectoryLock:
 
     def _lock(self, directory: str, shared: bool) -> None:
         try:
-            fcntl.fcntl(self._file, _F_OFD_SETLK, _flock(fcntl.F_RDLCK if shared else fcntl.F_WRLCK))
+            set_lock(self._file, fcntl.F_RDLCK if shared else fcntl.F_WRLCK)
         except OSError as error:
             if error.errno not in (errno.EAGAIN, errno.EACCES):
                 raise
@@ -98,8 +91,7 @@ class DirectoryLock:
             self._directory = LogFile(os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), directory)
         try:
             with contextlib.suppress(OSError):  # a file system without such locks
-                own = _flock(fcntl.F_RDLCK, _SHARED_BYTE if shared else _EXCLUSIVE_BYTE, 1)
-                fcntl.fcntl(self._directory, _F_OFD_SETLK, own)
+                set_lock(self._directory, fcntl.F_RDLCK, _SHARED_BYTE if shared else _EXCLUSIVE_BYTE, 1)
             if self._is_held_beside(1 if shared else 2):
                 raise AlreadyLocked(
                     f"{directory} is held by a process, perhaps a suspended one, whose {self.path} was removed; close "
@@ -113,10 +105,9 @@ class DirectoryLock:
     def _is_held_beside(self, count: int) -> bool:
         """Has another holder locked one of the first `count` bytes of the directory?"""
         try:
-            found = fcntl.fcntl(self._directory, _F_OFD_GETLK, _flock(fcntl.F_WRLCK, 0, count))
+            return locked_range(self._directory, 0, count) is not None
         except OSError:
             return False
-        return bool(struct.unpack(_FLOCK, found)[0] != fcntl.F_UNLCK)
 
     def _has_its_name(self) -> bool:
         try:
@@ -147,7 +138,7 @@ class DirectoryLock:
     def alone(self) -> bool:
         """Make the lock exclusive if no other holder shares it. Returns whether it is."""
         try:
-            fcntl.fcntl(self._file, _F_OFD_SETLK, _flock(fcntl.F_WRLCK))
+            set_lock(self._file, fcntl.F_WRLCK)
         except OSError:
             return False
         return not self._is_held_beside(2)
@@ -159,7 +150,7 @@ class DirectoryLock:
         _held.discard(self)
         if os.getpid() == self._pid:
             with contextlib.suppress(OSError):  # a child that has not yet closed its copy would keep the lock
-                fcntl.fcntl(self._directory, _F_OFD_SETLK, _flock(fcntl.F_UNLCK))
+                set_lock(self._directory, fcntl.F_UNLCK)
             with contextlib.suppress(OSError):
                 if self.alone() and self._has_its_name():  # not after a release that was interrupted after unlink()
                     os.unlink(self.path)

@@ -28,9 +28,9 @@ from klog.errors import HandoverRefused, InvalidConfig
 from klog.handover.cluster import ClusterMetadata, TopicMetadata
 from klog.handover.metadata import metadata
 from klog.handover.refusals import check_links
+from klog.internal_topics.names import CLUSTER_METADATA
 from klog.log.directory import checkpoint
 from klog.log.directory.checkpoint import encode_uuid
-from klog.log.directory.partition_names import METADATA_TOPIC
 from klog.log.options import check_tools
 from klog.manager.directories import LogDirectory
 from klog.manager.directory_set import Paths, as_paths
@@ -119,7 +119,7 @@ def _ids_here(paths: list[str], files: Files) -> Ids:
     for path in paths:
         directory = LogDirectory(path, files, read_only=True)
         for topic, partition in directory.entries().live:
-            if topic != METADATA_TOPIC:
+            if topic != CLUSTER_METADATA:
                 stored = checkpoint.read_topic_id(directory.partition_path(topic, partition))
                 found.setdefault(topic, set()).add(stored)
     return found

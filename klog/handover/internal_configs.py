@@ -9,23 +9,23 @@ from __future__ import annotations
 
 from typing import Final
 
-from klog.internal_topics import consumer_offsets, share_group_state, transaction_state
+from klog.internal_topics.names import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE
 
 _SEGMENT_BYTES: Final = str(100 << 20)
 INTERNAL_CONFIGS: Final[dict[str, dict[str, str]]] = {
-    consumer_offsets.TOPIC: {
+    CONSUMER_OFFSETS: {
         "cleanup.policy": "compact",
         "compression.type": "producer",
         "segment.bytes": _SEGMENT_BYTES,
     },
-    transaction_state.TOPIC: {
+    TRANSACTION_STATE: {
         "cleanup.policy": "compact",
         "compression.type": "uncompressed",
         "min.insync.replicas": "1",
         "segment.bytes": _SEGMENT_BYTES,
         "unclean.leader.election.enable": "false",
     },
-    share_group_state.TOPIC: {
+    SHARE_GROUP_STATE: {
         "cleanup.policy": "delete",
         "compression.type": "uncompressed",
         "min.insync.replicas": "1",

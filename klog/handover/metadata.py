@@ -22,11 +22,11 @@ from klog.inspect.batches import Found, Item, scan
 from klog.inspect.files import ReadOnlyFile
 from klog.inspect.partition_files import bases, damage_of, items
 from klog.internal_topics import decode
-from klog.internal_topics.cluster_metadata import TOPIC
+from klog.internal_topics.names import CLUSTER_METADATA
 from klog.manager.directory_set import Paths, as_paths
 from klog.record import RecordBatch
 
-METADATA_LOG: Final = f"{TOPIC}-0"
+METADATA_LOG: Final = f"{CLUSTER_METADATA}-0"
 BOOTSTRAP: Final = "bootstrap.checkpoint"
 _SNAPSHOT: Final = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
@@ -125,6 +125,6 @@ def _add(replay: Replay, batch: RecordBatch, offset: int) -> None:
     if batch.is_control:
         return
     for record in batch:
-        decoded = decode(record, TOPIC)
+        decoded = decode(record, CLUSTER_METADATA)
         if decoded is not None and record.offset is not None and record.offset >= offset:
             replay.add(decoded)

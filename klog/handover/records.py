@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from klog.internal_topics import cluster_metadata, encode_value
+from klog.internal_topics.names import CLUSTER_METADATA
 from klog.values import NamedTuple
 
 
@@ -20,5 +21,5 @@ class MetadataRecord(NamedTuple):
     def value(self) -> bytes:
         """Return its value in the log. Raises ValueError and TypeError, which name the field."""
         if all(self.type != kind.name for kind in cluster_metadata.TYPES.values()):
-            raise ValueError(f"type={self.type!r} is not a record of {cluster_metadata.TOPIC}")
+            raise ValueError(f"type={self.type!r} is not a record of {CLUSTER_METADATA}")
         return encode_value(self.type, self.version, **self.fields)

@@ -12,8 +12,9 @@ from typing import Final
 from klog.disk import Files, is_directory
 from klog.errors import HandoverRefused
 from klog.handover.metadata import METADATA_LOG, has_metadata_log
+from klog.internal_topics.names import CLUSTER_METADATA
 from klog.log.directory.checkpoint import Partition
-from klog.log.directory.partition_names import FUTURE, METADATA_TOPIC, parse_directory_name
+from klog.log.directory.partition_names import FUTURE, parse_directory_name
 from klog.log.staged import layout
 from klog.manager.directories import LogDirectory
 from klog.manager.topics import TopicFile
@@ -50,7 +51,7 @@ def check_directory(directory: LogDirectory) -> dict[Partition, str]:
     if layout.commits_in(names):
         raise HandoverRefused(f"{path}: the commit {layout.commits_in(names)[0]} has not ended: {_AGAIN}")
     entries = directory.entries()
-    live = {key: name for key, name in entries.live.items() if key[0] != METADATA_TOPIC}
+    live = {key: name for key, name in entries.live.items() if key[0] != CLUSTER_METADATA}
     if live and not directory.was_clean:
         raise HandoverRefused(
             f"{path} was not closed cleanly, so a broker would have to recover its logs: open it with klog.open(), "
@@ -69,7 +70,7 @@ def check_directory(directory: LogDirectory) -> dict[Partition, str]:
         key, whole = parse_directory_name(name), os.path.join(path, name)
         if not is_directory(whole):
             continue  # a broker ignores it, too
-        if key is not None and key[0] != METADATA_TOPIC and (key not in live or layout.holds_only_staging(whole)):
+        if key is not None and key[0] != CLUSTER_METADATA and (key not in live or layout.holds_only_staging(whole)):
             raise HandoverRefused(f"{whole} holds only the staged files of a job: commit or abort the job first")
     return live
 

@@ -8,7 +8,7 @@ from typing import Final
 
 from klog import arguments
 from klog.config.properties import format_properties
-from klog.internal_topics import consumer_offsets, transaction_state
+from klog.internal_topics.names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from klog.values import NamedTuple
 
 _PROTOCOLS: Final = ("PLAINTEXT", "SSL", "SASL_PLAINTEXT", "SASL_SSL")
@@ -91,8 +91,8 @@ def server_properties(
         "share.coordinator.state.topic.min.isr": "1",
     }
     for topic, key in (
-        (consumer_offsets.TOPIC, "offsets.topic.num.partitions"),
-        (transaction_state.TOPIC, "transaction.state.log.num.partitions"),
+        (CONSUMER_OFFSETS, "offsets.topic.num.partitions"),
+        (TRANSACTION_STATE, "transaction.state.log.num.partitions"),
     ):
         if topic in partitions:
             values[key] = str(partitions[topic])

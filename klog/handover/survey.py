@@ -20,7 +20,7 @@ from klog.handover.internal_configs import INTERNAL_CONFIGS
 from klog.handover.refusals import check_directory, check_topics, open_directories
 from klog.inspect.coordinator_log import replay
 from klog.inspect.partition_files import Located
-from klog.internal_topics import transaction_state
+from klog.internal_topics.names import TRANSACTION_STATE
 from klog.log.directory import checkpoint
 from klog.log.directory.checkpoint import encode_uuid
 from klog.log.log import Log
@@ -135,9 +135,9 @@ def _partition(path: str, log_dir: str) -> tuple[FoundPartition, int]:
 
 def _transactional_producer_id(located: Any) -> int:
     """Return the highest producer id of a transactional id, -1 if there is none."""
-    found = replay(located, transaction_state.TOPIC)
+    found = replay(located, TRANSACTION_STATE)
     if found.problems:
-        raise HandoverRefused(f"a record of {transaction_state.TOPIC} cannot be read: {found.problems[0]}")
+        raise HandoverRefused(f"a record of {TRANSACTION_STATE} cannot be read: {found.problems[0]}")
     values = [latest.record.value or {} for latest in found.latest.values()]
     ids = (value.get(name, -1) for value in values for name in _TRANSACTION_IDS)
     return max(filter(is_plausible, ids), default=-1)

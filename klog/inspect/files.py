@@ -27,6 +27,7 @@ from typing import Self
 from klog.disk import LogFile, naming_the_next_step, os_error
 from klog.disk.drop_behind import DropBehind
 from klog.errors import CorruptData
+from klog.internal_topics.names import CLUSTER_METADATA
 from klog.log.directory.partition_names import parse_directory_name as partition_name
 from klog.values import dataclass
 
@@ -142,7 +143,7 @@ def topic_of(path: str) -> str | None:
     """Return the topic of a file with records, from the name of its directory, also of a renamed one; None if it is not
     a partition's directory."""
     if os.path.basename(path) == "bootstrap.checkpoint":
-        return "__cluster_metadata"
+        return CLUSTER_METADATA
     name = os.path.basename(os.path.dirname(os.path.abspath(path)))
     moved = _MOVED.fullmatch(name)
     parsed = partition_name(name)

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from klog.errors import CorruptBatch, KlogError
 from klog.inspect.coordinator_log import Replayed, replay_batch
-from klog.internal_topics.consumer_offsets import TOPIC
+from klog.internal_topics.names import CONSUMER_OFFSETS
 from klog.log import Log
 from klog.manager import LogManager
 
@@ -29,11 +29,11 @@ class GroupOffsets:
         """Return {(topic, partition): {group: committed offset}} now."""
         self.problems = {}
         found: Offsets = {}
-        for number in self._logs.topics().get(TOPIC, ()):
+        for number in self._logs.topics().get(CONSUMER_OFFSETS, ()):
             try:
-                state = self._replayed(self._logs.log(TOPIC, number))
+                state = self._replayed(self._logs.log(CONSUMER_OFFSETS, number))
             except (KlogError, OSError) as error:
-                self.problems[f"{TOPIC}-{number}"] = str(error)
+                self.problems[f"{CONSUMER_OFFSETS}-{number}"] = str(error)
                 continue
             for latest in state.latest.values():
                 key, value = latest.record.key, latest.record.value
@@ -52,7 +52,7 @@ class GroupOffsets:
         while position < end:
             try:
                 for batch in log.read(position, end, isolation="log_end", scan=True).batches():
-                    replay_batch(state, log.path, batch, TOPIC)
+                    replay_batch(state, log.path, batch, CONSUMER_OFFSETS)
                     position = batch.next_offset
                 position = end
             except CorruptBatch as error:

@@ -16,7 +16,7 @@ from klog.clock import Clock, SystemClock
 from klog.inspect.coordinator_log import Replayed, replay
 from klog.inspect.listing import ls
 from klog.inspect.partition_files import Paths, named, partitions
-from klog.internal_topics.consumer_offsets import TOPIC
+from klog.internal_topics.names import CONSUMER_OFFSETS
 from klog.internal_topics.tables import Decoded
 from klog.log.directory.reader_positions import stored_positions
 from klog.log.options import check_tools
@@ -40,7 +40,7 @@ def groups(paths: Paths, group: str | None = None, *, clock: Clock | None = None
     where = named(paths)
     now = (clock or SystemClock()).wall_ms()
     ends, names, unread = _log_ends(where)
-    state = replay(partitions(where), TOPIC)
+    state = replay(partitions(where), CONSUMER_OFFSETS)
     found = _by_group(state, group)
     return {
         "paths": where,

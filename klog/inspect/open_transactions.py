@@ -26,7 +26,8 @@ from klog.inspect.partition_files import (
     settled,
 )
 from klog.inspect.replay import ProducerReplay
-from klog.internal_topics.transaction_state import STATES, TOPIC
+from klog.internal_topics.names import TRANSACTION_STATE
+from klog.internal_topics.transaction_state import STATES
 from klog.log.options import check_tools
 from klog.values import NamedTuple
 
@@ -53,7 +54,7 @@ def transactions(paths: Paths, *, clock: Clock | None = None) -> Entry:
     where = named(paths)
     now = (clock or SystemClock()).wall_ms()
     found = partitions(where)
-    state = replay(found, TOPIC)
+    state = replay(found, TRANSACTION_STATE)
     listed = [_transaction(latest.record.key or {}, latest.record.value or {}) for latest in state.latest.values()]
     ids = {each["producer_id"]: each["transactional_id"] for each in listed}
     still_open: list[Entry] = []
@@ -97,7 +98,7 @@ def _open(located: Located, ids: dict[int, str], now: int) -> _Found:
     try:
         for _, item in items(located.path, offset):
             error = damage_of(item)
-            if error is not None and located.topic != TOPIC:
+            if error is not None and located.topic != TRANSACTION_STATE:
                 problems.append(str(error))
             if isinstance(item, Found) and item.error is None:
                 end = max(end, item.batch.next_offset)

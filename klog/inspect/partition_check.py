@@ -31,6 +31,7 @@ from klog.inspect.files import FileName, ReadOnlyFile, classify, names_in, read_
 from klog.inspect.index_checks import OffsetIndexCheck, TimeIndexCheck, check_shape
 from klog.inspect.replay import Abort, EpochCheck, ProducerReplay, check_txn_index
 from klog.inspect.texts import parse_epochs, parse_gaps, parse_partition_metadata
+from klog.internal_topics.names import INTERNAL_TOPICS
 from klog.log.directory import gaps
 from klog.report import Kind, Report
 from klog.segment.names import GAPS
@@ -38,7 +39,6 @@ from klog.values import dataclass
 
 GAPS_OF_COMPACTION = 3
 BETWEEN_SEGMENTS = "between segments"
-ALWAYS_COMPACTED = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,7 +73,7 @@ class PartitionCheck:
         self._log_start = max(facts.log_start or 0, facts.deleted_to)
         self._expected: int | None = None  # next offset after the batches so far
         self._gaps: list[tuple[str, int, int, int, str]] = []  # path, position, from, to, what
-        self._compacted = os.path.basename(os.path.abspath(path)).rpartition("-")[0] in ALWAYS_COMPACTED
+        self._compacted = os.path.basename(os.path.abspath(path)).rpartition("-")[0] in INTERNAL_TOPICS
         self._lost = False  # set after bytes without a frame: their offsets may be missing, too
         self._exact = 0
         self._later: list[tuple[OffsetIndexCheck, int]] = []

@@ -6,11 +6,25 @@ encode_key, encode_value    the bytes of such a record
 TOPICS                  the names of these topics
 """
 
-from klog.internal_topics.decoding import TOPICS, decode
-from klog.internal_topics.encoding import encode_key, encode_value
-from klog.internal_topics.tables import Decoded
+from typing import TYPE_CHECKING
+
+from klog import lazy
+
+if TYPE_CHECKING:
+    from klog.internal_topics.decoding import TOPICS, decode
+    from klog.internal_topics.encoding import encode_key, encode_value
+    from klog.internal_topics.tables import Decoded
 
 __all__ = ["TOPICS", "Decoded", "decode", "encode_key", "encode_value"]
+_PLACES = {
+    "Decoded": "tables",
+    "TOPICS": "decoding",
+    "decode": "decoding",
+    "encode_key": "encoding",
+    "encode_value": "encoding",
+}
+
+__getattr__ = lazy.attributes(globals(), _PLACES)
 
 
 def __dir__() -> list[str]:

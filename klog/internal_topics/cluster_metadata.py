@@ -12,8 +12,6 @@ from typing import Final
 
 from klog.internal_topics.tables import framed
 
-TOPIC: Final = "__cluster_metadata"
-
 TYPES: Final = framed(
     {
         0: "register_broker_record",

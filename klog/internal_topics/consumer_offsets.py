@@ -17,8 +17,6 @@ from klog.errors import CorruptFrame
 from klog.internal_topics.tables import Fields, KeyedType, keyed
 from klog.protocol import decode_fields, encode_fields, versions_of
 
-TOPIC: Final = "__consumer_offsets"
-
 TYPES: Final[dict[int, KeyedType]] = {
     0: KeyedType(0, "legacy_offset_commit", "OffsetCommit"),
     **keyed(

@@ -16,27 +16,30 @@ from klog.internal_topics import (
     share_group_state,
     transaction_state,
 )
+from klog.internal_topics.names import (
+    CLUSTER_METADATA,
+    CONSUMER_OFFSETS,
+    REMOTE_LOG_METADATA,
+    SHARE_GROUP_STATE,
+    TRANSACTION_STATE,
+)
 from klog.internal_topics.tables import Decoded, decode_framed, decode_keyed
 from klog.record import Record
 
 
 def _consumer_offsets(key: bytes | None, value: bytes | None) -> Decoded:
-    found = decode_keyed(consumer_offsets.TOPIC, consumer_offsets.TYPES, key, value)
+    found = decode_keyed(CONSUMER_OFFSETS, consumer_offsets.TYPES, key, value)
     if found.type == "group_metadata" and found.value is not None:
         consumer_offsets.with_members_decoded(found.value)
     return found
 
 
 _DECODERS: Final[dict[str, Callable[[bytes | None, bytes | None], Decoded]]] = {
-    consumer_offsets.TOPIC: _consumer_offsets,
-    **{
-        module.TOPIC: partial(decode_keyed, module.TOPIC, module.TYPES)
-        for module in (transaction_state, share_group_state)
-    },
-    cluster_metadata.TOPIC: lambda key, value: decode_framed(cluster_metadata.TOPIC, cluster_metadata.TYPES, value),
-    remote_log_metadata.TOPIC: lambda key, value: decode_framed(
-        remote_log_metadata.TOPIC, remote_log_metadata.TYPES, value
-    ),
+    CONSUMER_OFFSETS: _consumer_offsets,
+    TRANSACTION_STATE: partial(decode_keyed, TRANSACTION_STATE, transaction_state.TYPES),
+    SHARE_GROUP_STATE: partial(decode_keyed, SHARE_GROUP_STATE, share_group_state.TYPES),
+    CLUSTER_METADATA: lambda _, value: decode_framed(CLUSTER_METADATA, cluster_metadata.TYPES, value),
+    REMOTE_LOG_METADATA: lambda _, value: decode_framed(REMOTE_LOG_METADATA, remote_log_metadata.TYPES, value),
 }
 TOPICS: Final = frozenset(_DECODERS)
 

@@ -11,8 +11,6 @@ from typing import Final
 
 from klog.internal_topics.tables import framed
 
-TOPIC: Final = "__remote_log_metadata"
-
 TYPES: Final = framed(
     {
         0: "remote_log_segment_metadata_record",

@@ -12,6 +12,4 @@ from typing import Final
 
 from klog.internal_topics.tables import keyed
 
-TOPIC: Final = "__share_group_state"
-
 TYPES: Final = keyed({0: "share_snapshot", 1: "share_update"})

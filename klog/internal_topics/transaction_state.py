@@ -12,8 +12,6 @@ from typing import Final
 
 from klog.internal_topics.tables import KeyedType
 
-TOPIC: Final = "__transaction_state"
-
 STATES: Final = {
     0: "Empty",
     1: "Ongoing",

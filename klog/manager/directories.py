@@ -33,10 +33,10 @@ from klog.disk import (
     sync_name,
 )
 from klog.errors import CorruptCheckpoint, NotALogDirectory, ReentrantCall
+from klog.internal_topics.names import CLUSTER_METADATA
 from klog.locks import OwnLock
 from klog.log.directory import checkpoint, cleaner_offsets
 from klog.log.directory.partition_names import (
-    METADATA_TOPIC,
     REMOTE_INDEX_CACHE,
     SuffixedName,
     parse_directory_name,
@@ -493,7 +493,7 @@ def _is_only_staged(path: str) -> bool:
 
 def is_ordinary(topic: str) -> bool:
     """True unless the topic is KRaft's metadata log, which only its controller may write."""
-    return topic != METADATA_TOPIC
+    return topic != CLUSTER_METADATA
 
 
 def _directory_id(path: str) -> uuid.UUID | None:

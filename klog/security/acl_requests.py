@@ -56,7 +56,7 @@ def check(acl: Acl) -> None:
 
 def _refusal(store: AclStore, context: Context, operation: str) -> tuple[ErrorCode, str] | None:
     """Why the whole request is refused, if it is."""
-    if not cluster_authorized(context, operation):
+    if not cluster_authorized(context.authorized, operation):
         return ErrorCode.CLUSTER_AUTHORIZATION_FAILED, UNAUTHORIZED
     return None if store.enabled else (ErrorCode.SECURITY_DISABLED, _DISABLED)
 

@@ -33,7 +33,7 @@ def describe(
     store: QuotaStore, context: Context, request: messages.DescribeClientQuotas.Request
 ) -> messages.DescribeClientQuotas.Response:
     response = messages.DescribeClientQuotas.Response
-    if not cluster_authorized(context, "DESCRIBE_CONFIGS"):
+    if not cluster_authorized(context.authorized, "DESCRIBE_CONFIGS"):
         return response(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, error_message=UNAUTHORIZED, entries=None)
     try:
         components = _components(request)
@@ -97,7 +97,7 @@ def alter(
     changes: dict[Entity, dict[str, float | None]] = {}
     for each in request.entries:
         try:
-            if not cluster_authorized(context, "ALTER_CONFIGS"):
+            if not cluster_authorized(context.authorized, "ALTER_CONFIGS"):
                 raise ItemRefused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, UNAUTHORIZED)
             if times[_parts(each)] > 1:
                 raise invalid("Ignoring duplicate entity")

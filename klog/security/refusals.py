@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from klog.protocol import ErrorCode
 
 if TYPE_CHECKING:
-    from klog.security.context import Context
+    from collections.abc import Callable
 
 CLUSTER_NAME = "kafka-cluster"
 UNAUTHORIZED = "Cluster authorization failed."
@@ -26,6 +26,6 @@ def invalid(reason: str) -> ItemRefused:
     return ItemRefused(ErrorCode.INVALID_REQUEST, reason)
 
 
-def cluster_authorized(context: Context, operation: str) -> bool:
-    """May the client do this to the cluster?"""
-    return context.authorized(operation, "CLUSTER", CLUSTER_NAME)
+def cluster_authorized(authorized: Callable[[str, str, str], bool], operation: str) -> bool:
+    """Is an operation on the cluster authorized? authorized: Context.authorized of the request."""
+    return authorized(operation, "CLUSTER", CLUSTER_NAME)

@@ -41,7 +41,7 @@ def describe(
     store: CredentialStore, context: Context, request: messages.DescribeUserScramCredentials.Request
 ) -> messages.DescribeUserScramCredentials.Response:
     response = messages.DescribeUserScramCredentials.Response
-    if not cluster_authorized(context, "DESCRIBE"):
+    if not cluster_authorized(context.authorized, "DESCRIBE"):
         return response(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, error_message=UNAUTHORIZED)
     asked = Counter(each.name for each in request.users) if request.users else Counter(store.names())
     return response(results=[_described(store, user, times) for user, times in asked.items()])
@@ -78,7 +78,7 @@ def alter(
     alterations: list[Alteration] = [*request.deletions, *request.upsertions]
     times = Counter(each.name for each in alterations)
     errors: dict[str, tuple[ErrorCode, str | None]] = {}
-    if not cluster_authorized(context, "ALTER"):
+    if not cluster_authorized(context.authorized, "ALTER"):
         errors = dict.fromkeys(times, (ErrorCode.CLUSTER_AUTHORIZATION_FAILED, UNAUTHORIZED))
         return _response(errors)
     changes: dict[str, dict[str, ScramCredential | None]] = {}

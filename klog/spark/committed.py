@@ -10,13 +10,14 @@ from typing import TYPE_CHECKING
 
 from klog.errors import CorruptData
 from klog.internal_topics import decode
-from klog.internal_topics.consumer_offsets import TOPIC, is_offset_key
+from klog.internal_topics.consumer_offsets import is_offset_key
+from klog.internal_topics.names import CONSUMER_OFFSETS
 from klog.values import NamedTuple
 
 if TYPE_CHECKING:
     from klog import Log
 
-__all__ = ["TOPIC", "OffsetCommit", "OffsetKey", "committed"]
+__all__ = ["OffsetCommit", "OffsetKey", "committed"]
 
 
 class OffsetKey(NamedTuple):
@@ -42,10 +43,10 @@ def committed(log: Log) -> dict[OffsetKey, OffsetCommit]:
         if not is_offset_key(record.key):
             continue
         try:
-            decoded = decode(record, TOPIC)
+            decoded = decode(record, CONSUMER_OFFSETS)
         except CorruptData as error:
             raise CorruptData(error.reason, path=log.path, offset=record.offset) from None
-        assert decoded is not None and decoded.key is not None  # of TOPIC, and no control record
+        assert decoded is not None and decoded.key is not None  # of __consumer_offsets, and no control record
         key, value = OffsetKey(**decoded.key), decoded.value
         if value is None:
             found.pop(key, None)

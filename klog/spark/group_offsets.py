@@ -24,10 +24,10 @@ from collections.abc import Mapping, Sequence
 import klog
 from klog.clock import Clock, SystemClock
 from klog.errors import AlreadyLocked, UnknownTopicOrPartition
+from klog.internal_topics.names import CONSUMER_OFFSETS
 from klog.logger import logger_of
 from klog.manager.staging import when_unlocked
 from klog.spark.bounds import TopicPartition
-from klog.spark.committed import TOPIC
 from klog.spark.offsets import Offsets
 from klog.spark.opening import is_partition_directory
 from klog.spark.options import Subscription
@@ -61,9 +61,9 @@ def partition_for_group(group: str, partitions: int) -> int:
 def check_subscription(subscription: Subscription) -> None:
     """Raise ValueError if a stream would read the records that it writes here: each would make one more batch."""
     named = {*(subscription.topics or ()), *(pair.topic for pair in subscription.assigned or ())}
-    if TOPIC in named or subscription == Subscription():
+    if CONSUMER_OFFSETS in named or subscription == Subscription():
         raise ValueError(
-            f"option 'commitGroup' writes to {TOPIC}, and the query reads that topic; "
+            f"option 'commitGroup' writes to {CONSUMER_OFFSETS}, and the query reads that topic; "
             f"name the topics to read with 'subscribe'"
         )
 
@@ -80,7 +80,7 @@ class GroupOffsets:
         home = _home(paths)
         try:
             partitions = when_unlocked(lambda: _partitions(home), self._clock)
-            self._path = os.path.join(home, f"{TOPIC}-{partition_for_group(group, partitions)}")
+            self._path = os.path.join(home, f"{CONSUMER_OFFSETS}-{partition_for_group(group, partitions)}")
             self._open().close()
         except AlreadyLocked as error:
             raise AlreadyLocked(
@@ -121,7 +121,7 @@ def _home(paths: Sequence[str]) -> str:
         raise ValueError("option 'commitGroup' needs a log directory as path, not only partition directories")
     for path in homes:
         with klog.open(path, read_only=True) as logs:
-            if TOPIC in logs.topics():
+            if CONSUMER_OFFSETS in logs.topics():
                 return path
     return homes[0]
 
@@ -129,15 +129,15 @@ def _home(paths: Sequence[str]) -> str:
 def _partitions(home: str) -> int:
     """Return the number of partitions of __consumer_offsets, which is created if it is missing (G1)."""
     with klog.open(home, read_only=True) as logs:
-        numbers = logs.topics().get(TOPIC)
+        numbers = logs.topics().get(CONSUMER_OFFSETS)
     if numbers is None:
         with klog.open(home) as logs:
-            logs.create_topic(TOPIC, partitions=PARTITIONS, config=CONFIG)
+            logs.create_topic(CONSUMER_OFFSETS, partitions=PARTITIONS, config=CONFIG)
         return PARTITIONS
     if numbers != list(range(len(numbers))):
         raise UnknownTopicOrPartition(
-            f"option 'commitGroup': {home} has only partitions {numbers} of {TOPIC}, so the one that holds the "
-            f"group is unknown; give all log directories of the broker, or leave out the option"
+            f"option 'commitGroup': {home} has only partitions {numbers} of {CONSUMER_OFFSETS}, so the one that "
+            f"holds the group is unknown; give all log directories of the broker, or leave out the option"
         )
     return len(numbers)
 

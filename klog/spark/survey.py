@@ -36,6 +36,7 @@ from klog.errors import (
     OffsetOutOfRange,
     UnknownTopicOrPartition,
 )
+from klog.internal_topics.names import CLUSTER_METADATA, INTERNAL_TOPICS
 from klog.log.directory.checkpoint import Partition
 from klog.log.options import ReaderBounds
 from klog.log.staged.pending import PendingCommits
@@ -57,7 +58,7 @@ if TYPE_CHECKING:
 logger = logger_of("spark")
 T = TypeVar("T")
 
-INTERNAL = frozenset({"__consumer_offsets", "__transaction_state", "__share_group_state", "__cluster_metadata"})
+INTERNAL = INTERNAL_TOPICS | {CLUSTER_METADATA}
 _LOOKS_MAX, _PAUSE_S = 1000, 0.005  # until a plan is of one moment
 
 

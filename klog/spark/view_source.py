@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 import klog
 from klog.disk import is_directory
 from klog.errors import UnknownTopicOrPartition
+from klog.internal_topics.names import CONSUMER_OFFSETS
 from klog.spark import view_rows, views
 from klog.spark.api import DataSourceReader, InputPartition
 from klog.spark.bounds import TopicPartition
@@ -99,12 +100,10 @@ class ViewReader(DataSourceReader):  # type: ignore[misc]
 
 def _of_groups(logs: Logs, options: Options) -> list[TopicPartition]:
     """Return the partitions of __consumer_offsets. The subscription is of the topics that offsets are committed for."""
-    from klog.spark.committed import TOPIC
-
-    chosen = sorted(pair for pair in logs if pair.topic == TOPIC)
+    chosen = sorted(pair for pair in logs if pair.topic == CONSUMER_OFFSETS)
     if not chosen:
         raise UnknownTopicOrPartition(
-            f"view=consumerOffsets reads the topic {TOPIC}, which is not in {', '.join(options.paths)}; "
+            f"view=consumerOffsets reads the topic {CONSUMER_OFFSETS}, which is not in {', '.join(options.paths)}; "
             f"give the log directory of a broker"
         )
     return chosen

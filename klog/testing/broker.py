@@ -14,8 +14,9 @@ from klog import arguments
 from klog.broker import Broker
 from klog.clock import ManualClock, SystemClock
 from klog.config import LogConfig, config_values
-from klog.coordinator.coordinator_log import CONSUMER_OFFSETS, CoordinatorLog
+from klog.coordinator.coordinator_log import CoordinatorLog
 from klog.disk import RealFiles, remove_tree
+from klog.internal_topics.names import CONSUMER_OFFSETS
 from klog.manager.topic_life import PARTITIONS_MAX
 from klog.manager.topics import check_topic_name
 from klog.scheduler import Scheduler

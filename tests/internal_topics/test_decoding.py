@@ -14,6 +14,7 @@ from klog.errors import CorruptData
 from klog.internal_topics import TOPICS, decode
 from klog.internal_topics import cluster_metadata as cluster
 from klog.internal_topics import consumer_offsets as offsets
+from klog.internal_topics.names import CLUSTER_METADATA, CONSUMER_OFFSETS
 from tests.support import kafka_messages
 from tests.support.golden import HOME
 from tests.support.kafka_messages import FRAMED, KEYED, check, comparable, framed, keyed, one
@@ -69,7 +70,7 @@ def test_members_of_a_classic_group() -> None:
         (b"consumer", b"\0\1\x7f", b"\0\1\x7f"),
         (b"connect", subscription, subscription),
     ):
-        found = one(offsets.TOPIC, b"\0\2\0\1g", value(kind, data)).value
+        found = one(CONSUMER_OFFSETS, b"\0\2\0\1g", value(kind, data)).value
         assert found is not None
         (member,) = found["members"]
         assert member["subscription"] == expected
@@ -80,33 +81,33 @@ def test_members_of_a_classic_group() -> None:
 @pytest.mark.parametrize(
     ("topic", "key", "value", "reason"),
     [
-        (offsets.TOPIC, None, b"", "a record without a key"),
-        (offsets.TOPIC, b"\0", b"", "2 bytes expected at byte 0 of 1"),
-        (offsets.TOPIC, b"\0\x63\0\1g", b"", "unknown record type 99"),
-        (offsets.TOPIC, b"\0\2\0\1g", b"\0\5", "version 5 of group_metadata, where 0 to 4 are known"),
-        (offsets.TOPIC, b"\0\2\0\1g", b"\xff\xff", "version -1 of group_metadata"),
+        (CONSUMER_OFFSETS, None, b"", "a record without a key"),
+        (CONSUMER_OFFSETS, b"\0", b"", "2 bytes expected at byte 0 of 1"),
+        (CONSUMER_OFFSETS, b"\0\x63\0\1g", b"", "unknown record type 99"),
+        (CONSUMER_OFFSETS, b"\0\2\0\1g", b"\0\5", "version 5 of group_metadata, where 0 to 4 are known"),
+        (CONSUMER_OFFSETS, b"\0\2\0\1g", b"\xff\xff", "version -1 of group_metadata"),
         (
-            offsets.TOPIC,
+            CONSUMER_OFFSETS,
             b"\0\2\x7f\xffg",
             None,
             r"GroupMetadataKey version 0, group: the bytes end inside a value \(position 2\)",
         ),
         (
-            offsets.TOPIC,
+            CONSUMER_OFFSETS,
             b"\0\7\0\1g\0\1m",
             b"\0\0\xff\xff\xff\xff\x0f",
             "ConsumerGroupTargetAssignmentMemberValue version 0, topic_partitions: a length is invalid",
         ),
         (
-            offsets.TOPIC,
+            CONSUMER_OFFSETS,
             b"\0\7\0\1g\0\1m",
             b"\0\0\xff\xff\xff\xff\xff\xff",
             "ConsumerGroupTargetAssignmentMemberValue version 0, topic_partitions: a varint is too long",
         ),
-        (cluster.TOPIC, None, None, "a record without a value"),
-        (cluster.TOPIC, None, b"\2\x14\0\0", "frame version 2, where 1 is known"),
-        (cluster.TOPIC, None, b"\1\x7d\0\0", "unknown record type 125, version 0"),
-        (cluster.TOPIC, None, b"\1\x14\0\0\0", "1 bytes after the last field of a no_op_record"),
+        (CLUSTER_METADATA, None, None, "a record without a value"),
+        (CLUSTER_METADATA, None, b"\2\x14\0\0", "frame version 2, where 1 is known"),
+        (CLUSTER_METADATA, None, b"\1\x7d\0\0", "unknown record type 125, version 0"),
+        (CLUSTER_METADATA, None, b"\1\x14\0\0\0", "1 bytes after the last field of a no_op_record"),
     ],
 )
 def test_other_bytes(topic: str, key: bytes | None, value: bytes | None, reason: str) -> None:
@@ -126,14 +127,14 @@ def test_a_type_reads_its_values_and_raises_one_error() -> None:
 
 def test_tags_of_newer_versions_and_text_that_is_not_utf8() -> None:
     tagged = b"\0\0" + b"\0\0\0\5" + b"\2\0\x08" + bytes(8) + b"\x09\3abc"
-    assert one(offsets.TOPIC, b"\0\3\0\2g\xff", tagged).value == {"epoch": 5, "metadata_hash": 0}
-    assert one(offsets.TOPIC, b"\0\3\0\2g\xff", tagged).key == {"group_id": "g\\xff"}
+    assert one(CONSUMER_OFFSETS, b"\0\3\0\2g\xff", tagged).value == {"epoch": 5, "metadata_hash": 0}
+    assert one(CONSUMER_OFFSETS, b"\0\3\0\2g\xff", tagged).key == {"group_id": "g\\xff"}
 
 
 def test_other_topics_and_control_records() -> None:
     assert decode(klog.Record(b"k", b"v"), "flights") is None
     (batch,) = klog.record.decode(klog.record.encode([(b"\0\0\0\1", bytes(6))], is_control=True))
-    assert [decode(record, offsets.TOPIC) for record in batch] == [None]
+    assert [decode(record, CONSUMER_OFFSETS) for record in batch] == [None]
 
 
 @given(st.data())

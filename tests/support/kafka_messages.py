@@ -20,6 +20,7 @@ from klog.internal_topics import (
     cluster_metadata,
     consumer_offsets,
     decode,
+    names,
     remote_log_metadata,
     share_group_state,
     transaction_state,
@@ -89,8 +90,15 @@ def framed(number: int, version: int, data: bytes) -> bytes:
     return bytes((1, number, version)) + data
 
 
-KEYED = [(module.TOPIC, module.TYPES) for module in (consumer_offsets, transaction_state, share_group_state)]
-FRAMED = [(module.TOPIC, module.TYPES) for module in (cluster_metadata, remote_log_metadata)]
+KEYED = [
+    (names.CONSUMER_OFFSETS, consumer_offsets.TYPES),
+    (names.TRANSACTION_STATE, transaction_state.TYPES),
+    (names.SHARE_GROUP_STATE, share_group_state.TYPES),
+]
+FRAMED = [
+    (names.CLUSTER_METADATA, cluster_metadata.TYPES),
+    (names.REMOTE_LOG_METADATA, remote_log_metadata.TYPES),
+]
 
 
 def one(topic: str, key: bytes | None, value: bytes | None) -> Decoded:

@@ -18,8 +18,8 @@ from klog.broker.admin.topic_rules import check_config
 from klog.config import TOPIC_KEYS, Key
 from klog.config.nearest import nearest
 from klog.config.values import format_value
-from klog.coordinator.coordinator_log import INTERNAL_TOPICS
 from klog.errors import InvalidConfig
+from klog.internal_topics.names import INTERNAL_TOPICS
 from klog.manager.topics import check_topic_name
 from klog.protocol import ApiKey, ErrorCode, messages
 from klog.security.config import tls_property

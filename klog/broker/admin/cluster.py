@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from klog.broker.admin.failures import Refused, outcome, repeated
 from klog.broker.metadata import cluster_operations
-from klog.log.directory.partition_names import METADATA_TOPIC
+from klog.internal_topics.names import CLUSTER_METADATA
 from klog.protocol import ApiKey, ErrorCode, messages
 from klog.security.refusals import cluster_authorized
 
@@ -72,18 +72,18 @@ class Cluster:
     def describe_quorum(self, context: Any, request: Any) -> Message:
         """The voters of the metadata log: the first broker."""
         Response = messages.DescribeQuorum.Response
-        if not cluster_authorized(context, "DESCRIBE"):
+        if not cluster_authorized(context.authorized, "DESCRIBE"):
             return Response(
                 error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, error_message="not allowed for this cluster"
             )
         node = self._nodes(context.listener)[0]
 
         def partition(topic: str, index: int) -> Any:
-            if (topic, index) != (METADATA_TOPIC, 0):
+            if (topic, index) != (CLUSTER_METADATA, 0):
                 return Response.Partition(
                     partition_index=index,
                     error_code=ErrorCode.UNKNOWN_TOPIC_OR_PARTITION,
-                    error_message=f"{METADATA_TOPIC}-0 has the quorum",
+                    error_message=f"{CLUSTER_METADATA}-0 has the quorum",
                 )
             voter = Response.ReplicaState(replica_id=node.node_id, log_end_offset=0)
             return Response.Partition(
@@ -109,7 +109,7 @@ class Cluster:
         Response = messages.UpdateFeatures.Response
 
         def work() -> None:
-            if not cluster_authorized(context, "ALTER"):
+            if not cluster_authorized(context.authorized, "ALTER"):
                 raise Refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "not allowed for this cluster")
             if repeated([update.feature for update in request.feature_updates]):
                 raise Refused(ErrorCode.INVALID_REQUEST, "a feature is in the request twice")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from klog.broker.admin.failures import Refused, outcome, repeated
 from klog.broker.admin.mutations import Mutations, unlimited
 from klog.broker.admin.topic_rules import check_assignments
-from klog.coordinator.coordinator_log import INTERNAL_TOPICS
+from klog.internal_topics.names import INTERNAL_TOPICS
 from klog.manager.topic_life import PARTITIONS_MAX
 from klog.protocol import ApiKey, ErrorCode, messages
 

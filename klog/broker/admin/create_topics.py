@@ -9,8 +9,7 @@ from klog.broker.admin.failures import Refused, outcome, repeated
 from klog.broker.admin.mutations import Mutations, unlimited
 from klog.broker.admin.topic_rules import check_assignments, check_config
 from klog.config.values import format_value
-from klog.coordinator.coordinator_log import INTERNAL_TOPICS
-from klog.log.directory.partition_names import METADATA_TOPIC
+from klog.internal_topics.names import CLUSTER_METADATA, INTERNAL_TOPICS
 from klog.manager.topic_life import PARTITIONS_MAX
 from klog.manager.topics import check_collision, check_topic_name
 from klog.protocol import ApiKey, ErrorCode, messages
@@ -54,7 +53,7 @@ class CreateTopics:
     def create_topics(self, context: Context, request: Any) -> Message:
         """Create topics, or only check that they could be. May block on disks."""
         twice = repeated([topic.name for topic in request.topics])
-        may_create_all = cluster_authorized(context, "CREATE")
+        may_create_all = cluster_authorized(context.authorized, "CREATE")
         total = sum(self._count(topic) for topic in request.topics)
         results: dict[str, messages.CreateTopics.Response.Topic] = {}
         mutations = Mutations(self._charge, context)
@@ -68,8 +67,8 @@ class CreateTopics:
                 refusal = Refused(ErrorCode.INVALID_REQUEST, f"topic {topic.name!r} is in the request twice")
             elif not (may_create_all or context.authorized("CREATE", "TOPIC", topic.name)):
                 refusal = Refused(ErrorCode.TOPIC_AUTHORIZATION_FAILED, "not allowed to create the topic")
-            elif topic.name == METADATA_TOPIC:
-                refusal = Refused(ErrorCode.INVALID_REQUEST, f"{METADATA_TOPIC} is not a topic of clients")
+            elif topic.name == CLUSTER_METADATA:
+                refusal = Refused(ErrorCode.INVALID_REQUEST, f"{CLUSTER_METADATA} is not a topic of clients")
             elif total > PARTITIONS_MAX:
                 refusal = Refused(
                     ErrorCode.POLICY_VIOLATION,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from klog.broker.admin.failures import Refused, outcome
 from klog.broker.partitions import find_log
-from klog.coordinator.coordinator_log import INTERNAL_TOPICS
+from klog.internal_topics.names import INTERNAL_TOPICS
 from klog.log.log import begin_deletion, store_log_starts
 from klog.protocol import ApiKey, ErrorCode, messages
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from klog.broker.admin.failures import Refused, outcome, repeated
 from klog.broker.admin.mutations import Mutations, unlimited
 from klog.broker.partitions import NO_ID
-from klog.coordinator.coordinator_log import INTERNAL_TOPICS
+from klog.internal_topics.names import INTERNAL_TOPICS
 from klog.protocol import ApiKey, ErrorCode, messages
 from klog.security.refusals import cluster_authorized
 
@@ -49,7 +49,7 @@ class DeleteTopics:
         ids_twice = repeated([topic_id.hex for _, topic_id in asked if topic_id != NO_ID])
         by_name = {info.topic_id for name, _ in asked if name is not None and (info := self._topics.get(name))}
         twofold = by_name & {topic_id for name, topic_id in asked if name is None}
-        may_delete_all = cluster_authorized(context, "DELETE")
+        may_delete_all = cluster_authorized(context.authorized, "DELETE")
         mutations, results = Mutations(self._charge, context), []
         for name, topic_id in dict.fromkeys(asked):
             result = messages.DeleteTopics.Response.Topic(name=name, topic_id=topic_id)

@@ -83,7 +83,7 @@ class DescribeConfigs:
     def list_config_resources(self, context: Context, request: Any) -> Message:
         """The resources of the types that are asked for; of all types if none are."""
         Response = messages.ListConfigResources.Response
-        if not cluster_authorized(context, "DESCRIBE_CONFIGS"):
+        if not cluster_authorized(context.authorized, "DESCRIBE_CONFIGS"):
             return Response(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         types = set(request.resource_types or _ALL_TYPES) if context.version else {_CLIENT_METRICS}
         if not types <= set(_ALL_TYPES):

@@ -37,7 +37,7 @@ class EpochEnds:
         none."""
         Response = messages.OffsetForLeaderEpoch.Response
         topics = []
-        of_broker = cluster_authorized(context, "CLUSTER_ACTION")
+        of_broker = cluster_authorized(context.authorized, "CLUSTER_ACTION")
         for topic in request.topics:
             allowed = of_broker or context.authorized("DESCRIBE", "TOPIC", topic.topic)
             result = Response.Topic(topic=topic.topic, partitions=[])

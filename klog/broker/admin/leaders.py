@@ -46,7 +46,7 @@ class Leaders:
         """Each partition that is asked for has its leader; if all are asked for, those that have one are not listed."""
         Response = messages.ElectLeaders.Response
         code = ErrorCode.NONE
-        if not cluster_authorized(context, "ALTER"):
+        if not cluster_authorized(context.authorized, "ALTER"):
             code = ErrorCode.CLUSTER_AUTHORIZATION_FAILED
         elif request.election_type not in (_PREFERRED, _UNCLEAN):
             code = ErrorCode.INVALID_REQUEST
@@ -90,7 +90,7 @@ class Leaders:
     def alter_partition_reassignments(self, context: Context, request: Any) -> Message:
         """An assignment to this broker is there already; there is no other broker, and nothing to cancel."""
         Response = messages.AlterPartitionReassignments.Response
-        if not cluster_authorized(context, "ALTER"):
+        if not cluster_authorized(context.authorized, "ALTER"):
             return Response(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, error_message="not allowed")
         topics = []
         for topic in request.topics:
@@ -117,7 +117,7 @@ class Leaders:
     def list_partition_reassignments(self, context: Context, request: Any) -> Message:
         """None."""
         Response = messages.ListPartitionReassignments.Response
-        if not cluster_authorized(context, "DESCRIBE"):
+        if not cluster_authorized(context.authorized, "DESCRIBE"):
             return Response(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED, error_message="not allowed")
         return Response(error_message=None)
 

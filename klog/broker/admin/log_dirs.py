@@ -44,7 +44,7 @@ class LogDirs:
         """The sizes of the partitions in each log directory, of all or of those that are asked for. May block on
         disks."""
         Response = messages.DescribeLogDirs.Response
-        if not cluster_authorized(context, "DESCRIBE"):
+        if not cluster_authorized(context.authorized, "DESCRIBE"):
             return Response(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         offline = self._logs.offline_directories
         found = self._partitions(self._asked(request))
@@ -105,7 +105,7 @@ class LogDirs:
         """Begin to move partitions to other log directories. The moves go on after the response: DescribeLogDirs shows
         them. May block on disks."""
         Response = messages.AlterReplicaLogDirs.Response
-        allowed = cluster_authorized(context, "ALTER")
+        allowed = cluster_authorized(context.authorized, "ALTER")
         results: dict[str, Any] = {}
         for directory in request.dirs:
             for topic in directory.topics:

@@ -41,7 +41,7 @@ def check_allowed(context: Context, operation: str, kind: ResourceType, name: st
     elif kind is ResourceType.GROUP:
         if not context.authorized(operation, "GROUP", name):
             raise Refused(ErrorCode.GROUP_AUTHORIZATION_FAILED, "not allowed for this group")
-    elif not cluster_authorized(context, operation):
+    elif not cluster_authorized(context.authorized, operation):
         raise Refused(ErrorCode.CLUSTER_AUTHORIZATION_FAILED, "not allowed for this cluster")
 
 

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from klog.broker.metadata import absent
 from klog.broker.partitions import find_log
-from klog.coordinator.coordinator_log import INTERNAL_TOPICS
+from klog.internal_topics.names import INTERNAL_TOPICS
 from klog.protocol import ApiKey, ErrorCode, messages
 from klog.security import authorized_operations
 

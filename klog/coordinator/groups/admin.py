@@ -41,7 +41,7 @@ class GroupAdmin:
         Response = messages.ListGroups.Response
         states = {state.strip().lower() for state in request.states_filter}
         types = {kind.strip().lower() for kind in request.types_filter}
-        everything = cluster_authorized(context, "DESCRIBE")
+        everything = cluster_authorized(context.authorized, "DESCRIBE")
         with self._table.lock:
             if self._table.unavailable is not _NONE:
                 return Response(error_code=self._table.unavailable)

@@ -14,7 +14,6 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from klog.coordinator.coordinator_log import CONSUMER_OFFSETS
 from klog.coordinator.groups.classic_group import ClassicGroup
 from klog.coordinator.groups.consumer_config import ConsumerGroupConfig
 from klog.coordinator.groups.consumer_group import ConsumerGroup
@@ -25,6 +24,7 @@ from klog.coordinator.groups.describing import describe_groups
 from klog.coordinator.groups.group_conversion import can_become_classic, classic_members, to_classic, to_consumer
 from klog.coordinator.groups.refusal import Refused
 from klog.coordinator.groups.table import AppendFailed, GroupTable
+from klog.internal_topics.names import CONSUMER_OFFSETS
 from klog.logger import logger_of
 from klog.protocol import ErrorCode, messages
 

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Protocol
 
-from klog.coordinator.coordinator_log import CONSUMER_OFFSETS
 from klog.coordinator.groups.classic_group import PREPARING, STABLE, ClassicGroup
 from klog.coordinator.groups.offset_records import NO_ID, Committed, offset_key, offset_value
 from klog.coordinator.groups.table import AppendFailed, GroupTable
 from klog.errors import KlogError
+from klog.internal_topics.names import CONSUMER_OFFSETS
 from klog.protocol import ApiKey, ErrorCode, messages
 
 if TYPE_CHECKING:

@@ -9,10 +9,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klog.coordinator.coordinator_log import CONSUMER_OFFSETS, CoordinatorLog
+from klog.coordinator.coordinator_log import CoordinatorLog
 from klog.coordinator.groups.deadlines import Deadlines
 from klog.coordinator.groups.offsets import OffsetStore
 from klog.errors import KlogError
+from klog.internal_topics.names import CONSUMER_OFFSETS
 from klog.locks import OwnLock
 from klog.logger import logger_of
 from klog.protocol import ErrorCode

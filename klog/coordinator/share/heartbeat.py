@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from klog.coordinator.groups.consumer_member import JOIN_EPOCH, LEAVE_EPOCH
 from klog.coordinator.groups.refusal import Refused
 from klog.coordinator.groups.topics_hash import topics_hash
 from klog.coordinator.share.assignor import assign
@@ -37,9 +38,6 @@ if TYPE_CHECKING:
     Response = messages.ShareGroupHeartbeat.Response
     # The partitions of a group that are to have a state, which begins at this epoch.
     Initialize = Callable[[int, list[tuple[uuid.UUID, int]]], object]
-
-JOIN_EPOCH = 0
-LEAVE_EPOCH = -1
 
 
 def check_heartbeat(request: Request) -> None:

@@ -10,15 +10,16 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from klog.coordinator.coordinator_log import CONSUMER_OFFSETS
 from klog.coordinator.groups.consumer_heartbeat import Client
+from klog.coordinator.groups.consumer_member import JOIN_EPOCH, LEAVE_EPOCH
 from klog.coordinator.groups.consumer_records import Change, encode_changes
 from klog.coordinator.groups.describing import describe_groups
 from klog.coordinator.groups.refusal import Refused
 from klog.coordinator.groups.table import AppendFailed, GroupTable
-from klog.coordinator.share.heartbeat import JOIN_EPOCH, LEAVE_EPOCH, check_heartbeat, heartbeat, leave
+from klog.coordinator.share.heartbeat import check_heartbeat, heartbeat, leave
 from klog.coordinator.share.share_group import EPOCH, ShareGroup
 from klog.coordinator.share.state_log import ShareKey
+from klog.internal_topics.names import CONSUMER_OFFSETS
 from klog.logger import logger_of
 from klog.protocol import ErrorCode, messages
 

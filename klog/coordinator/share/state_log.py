@@ -16,11 +16,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from klog.coordinator.coordinator_log import SHARE_GROUP_STATE, CoordinatorLog
+from klog.coordinator.coordinator_log import CoordinatorLog
 from klog.coordinator.groups.consumer_records import id_of, id_text
 from klog.coordinator.share.share_partition import Plan, SharePartition, StateBatch
 from klog.errors import CorruptData
 from klog.internal_topics import decode, encode_key, encode_value
+from klog.internal_topics.names import SHARE_GROUP_STATE
 from klog.values import NamedTuple
 
 if TYPE_CHECKING:

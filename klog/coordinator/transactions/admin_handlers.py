@@ -54,7 +54,7 @@ class AdminHandlers:
 
     def write_txn_markers(self, context: Context, request: m.WriteTxnMarkers.Request) -> m.WriteTxnMarkers.Response:
         """WriteTxnMarkers 1 and 2, as of `kafka-transactions.sh abort`."""
-        allowed = cluster_authorized(context, "ALTER") or cluster_authorized(context, "CLUSTER_ACTION")
+        allowed = any(cluster_authorized(context.authorized, operation) for operation in ("ALTER", "CLUSTER_ACTION"))
         response = m.WriteTxnMarkers.Response
         results = []
         for marker in request.markers:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klog.coordinator.coordinator_log import CONSUMER_OFFSETS, TRANSACTION_STATE
 from klog.coordinator.transactions.admin_handlers import AdminHandlers
 from klog.coordinator.transactions.decisions import Producer
 from klog.coordinator.transactions.handlers import ClientHandlers
@@ -16,6 +15,7 @@ from klog.coordinator.transactions.state_log import StateLog
 from klog.coordinator.transactions.transactions import Transactions
 from klog.disk import RealFiles
 from klog.errors import KlogError
+from klog.internal_topics.names import CONSUMER_OFFSETS, TRANSACTION_STATE
 from klog.logger import logger_of
 
 if TYPE_CHECKING:

@@ -13,10 +13,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Final
 
-from klog.coordinator.coordinator_log import CONSUMER_OFFSETS, INTERNAL_TOPICS, CoordinatorLog
+from klog.coordinator.coordinator_log import CoordinatorLog
 from klog.coordinator.transactions.decisions import Producer
 from klog.coordinator.transactions.metadata import NO_EPOCH, NO_ID, VERSION_1, VERSION_2, Partition
 from klog.coordinator.transactions.transactions import FAILURES, NO_PRODUCER, Transactions, error_of
+from klog.internal_topics.names import CONSUMER_OFFSETS, INTERNAL_TOPICS
 from klog.protocol import ApiKey, ErrorCode
 from klog.protocol import messages as m
 from klog.security.refusals import cluster_authorized
@@ -81,7 +82,7 @@ class ClientHandlers:
         )
 
     def _may_be_idempotent(self, context: Context) -> bool:
-        if cluster_authorized(context, "IDEMPOTENT_WRITE"):
+        if cluster_authorized(context.authorized, "IDEMPOTENT_WRITE"):
             return True
         return any(context.authorized("WRITE", "TOPIC", name) for name in self._topics.names())
 
@@ -97,7 +98,7 @@ class ClientHandlers:
                 topics=request.v3_and_below_topics,
             )
             return m.AddPartitionsToTxn.Response(results_by_topic_v3_and_below=self._add(context, transaction))
-        if not cluster_authorized(context, "CLUSTER_ACTION"):
+        if not cluster_authorized(context.authorized, "CLUSTER_ACTION"):
             return m.AddPartitionsToTxn.Response(error_code=ErrorCode.CLUSTER_AUTHORIZATION_FAILED)
         return m.AddPartitionsToTxn.Response(
             results_by_transaction=[

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from klog.coordinator.coordinator_log import CONSUMER_OFFSETS
 from klog.errors import InvalidProducerEpoch, TransactionCoordinatorFenced, UnknownTopicOrPartition
+from klog.internal_topics.names import CONSUMER_OFFSETS
 from klog.record import encode
 from klog.record.control import marker
 

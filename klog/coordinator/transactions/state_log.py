@@ -13,10 +13,11 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, Final
 
-from klog.coordinator.coordinator_log import TRANSACTION_STATE, CoordinatorLog
+from klog.coordinator.coordinator_log import CoordinatorLog
 from klog.coordinator.transactions.metadata import EMPTY, NO_ID, STATES, Partition, TransactionMetadata
 from klog.errors import CorruptData
 from klog.internal_topics import decode, encode_key, encode_value
+from klog.internal_topics.names import TRANSACTION_STATE
 from klog.logger import logger_of
 
 if TYPE_CHECKING:

@@ -18,7 +18,6 @@ from klog.values import NamedTuple
 
 DELETE, FUTURE, STRAY = "delete", "future", "stray"
 REMOTE_INDEX_CACHE = "remote-log-index-cache"  # Kafka keeps indexes of tiered segments there
-METADATA_TOPIC = "__cluster_metadata"  # the log of a KRaft node, which its controller writes without a LogManager
 NAME_MAX = 255
 TOPIC = re.compile(r"[a-zA-Z0-9._-]{1,249}")
 _LIVE = re.compile(rf"({TOPIC.pattern})-(0|[1-9][0-9]{{0,9}})")
