@@ -170,6 +170,32 @@ class OffsetOutOfRange(KlogError, ValueError):
         return type(self), (self.offset, self.log_start_offset, self.log_end_offset, self.name, self.args[0])
 
 
+class LogTruncated(OffsetOutOfRange):
+    """A truncation has removed what a reader has read last, and the log may have grown beyond its position again.
+    Kafka: LogTruncationException, of consumers.
+
+    offset: the reader's position. diverging_offset: the log was truncated there or below.
+    """
+
+    def __init__(
+        self, offset: int, log_start_offset: int, log_end_offset: int, name: str, diverging_offset: int
+    ) -> None:
+        self.diverging_offset = diverging_offset
+        held = f"holds [{log_start_offset}, {log_end_offset})"
+        how = f"{name} was truncated below offset {offset}, or its topic was created again"
+        text = f"offset {offset} is outside {name}, which {held}. {how}: read again from an earlier offset"
+        if offset <= log_end_offset:
+            text = (
+                f"{how}: from offset {diverging_offset} on, or from an earlier one, its records are not those that "
+                f"were read. It {held}: read again from an earlier offset"
+            )
+        super().__init__(offset, log_start_offset, log_end_offset, name, text)
+
+    def __reduce__(self) -> tuple[object, ...]:
+        start, end = self.log_start_offset, self.log_end_offset
+        return type(self), (self.offset, start, end, self.name, self.diverging_offset)
+
+
 class BadValue(KlogError, ValueError):
     """A key or value whose bytes are not of the format that the reader was given.
 

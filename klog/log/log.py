@@ -418,7 +418,8 @@ class Log:
         out. Their headers __connect.errors.topic, .partition, .offset, .stage, .exception.class.name and
         .exception.message are those of Kafka Connect. Each read of the range appends them.
 
-        Raises OffsetOutOfRange, ValueError, ImportError; during the read ReadFailed, BadValue.
+        Raises OffsetOutOfRange, ValueError, ImportError; during the read ReadFailed, BadValue, OffsetOutOfRange, and
+        LogTruncated if the log was truncated below what was read.
         """
         core = self._core.now
         core.check_open()
@@ -475,7 +476,7 @@ class Log:
         decode, on_bad, dead_letter: of decoded(), as in read().
 
         Sleeps until a writer in this or another process appends. Raises OffsetOutOfRange if the next record was deleted
-        or truncated before it was read.
+        before it was read, LogTruncated if the log was truncated below it.
         """
         core = self._core.now
         core.check_open()
@@ -497,7 +498,8 @@ class Log:
     ) -> Iterator[FetchedChunk]:
         """Raw batches of [start, stop), chunk by chunk.
 
-        Raises OffsetOutOfRange if the next batch was truncated or deleted before it was read, by any process.
+        Raises OffsetOutOfRange if the next batch was deleted before it was read, by any process, LogTruncated if the
+        log was truncated below it.
         """
         core = self._core.now
         core.check_open()

@@ -728,7 +728,7 @@ class LogManager:
         added later, are read from their first record. missing_topic: "wait" waits for a topic that
         does not exist yet. decode, on_bad, dead_letter: of decoded(), as in read(). Sleeps until a writer in this or
         another process appends. Raises UnknownTopicOrPartition, OffsetOutOfRange, also if the next record was deleted
-        or truncated before it was read.
+        before it was read, and LogTruncated if the log was truncated below it.
         """
         from klog.manager.topic_tail import tail_of
 
@@ -764,8 +764,9 @@ class LogManager:
         only names the member. start: a position, or {partition: position}; partitions that it leaves out begin at
         "earliest". commit_every: commit after this many records, when the next one is asked for, and at the
         end of an iteration. missing: what to do if the records at its position were deleted or truncated: "error"
-        raises OffsetOutOfRange while reading, "earliest" and "latest" go on there. In a partition that it has committed
-        a truncation also lowers its position, to the new log end, from its next iteration or commit on. missing_topic:
+        raises OffsetOutOfRange or LogTruncated while reading, "earliest" and "latest" go on there. In a partition that
+        it has committed a truncation instead lowers its position, to the new log end, from its next iteration or commit
+        on. missing_topic:
         "wait" accepts a topic that does not exist yet: there are no records until it does. decode, on_bad, dead_letter:
         of decoded() and of the reader's tables, as in read(). It also works while another process writes. Commits go
         to files of the reader's own, so they work with a read_only manager.

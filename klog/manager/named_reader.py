@@ -4,7 +4,8 @@ R1  at least once: a record is committed only after it was returned, and by comm
     asked for. After a crash the records since the last commit are read again
 R2  one reader at a time reads a partition under one name (reader_share.py)
 R3  a reader follows a truncation of a partition that it has committed, also by another process: at its next iteration
-    or commit it goes back to the log end that is left (N5 of reader_positions.py)
+    or commit it goes back to the log end that is left (N5 of reader_positions.py). In other partitions it goes where
+    `missing` asks to go on, or raises LogTruncated
 """
 
 from __future__ import annotations
@@ -86,7 +87,9 @@ class NamedReader(tables.Tabular):
         self._file = file
         self._name = name
         self._options = options
-        self._cursor = TopicCursor(name, options.missing, options.isolation, options.decoding)
+        self._cursor = TopicCursor(
+            name, options.missing, options.isolation, options.decoding, follow=self._follow_truncations
+        )
         self._committed: dict[int, int] = {}
         self._final: dict[int, int] | None = None  # the position at close()
         self._checked: Log | None = None  # the log whose topic id was read last
@@ -133,8 +136,11 @@ class NamedReader(tables.Tabular):
             partitions = sorted(self._share.held)
         logs = self._source.logs(partitions)
         self._place(logs)
-        self._follow(self._file.take_truncations(self.topic, self._topic_id, self._cursor.position))
+        self._follow_truncations()
         return logs
+
+    def _follow_truncations(self) -> None:
+        self._follow(self._file.take_truncations(self.topic, self._topic_id, self._cursor.position))
 
     def _follow(self, ends: Mapping[int, int]) -> None:
         """Go back to where truncations have ended logs (R3)."""
@@ -267,9 +273,9 @@ class NamedReader(tables.Tabular):
                 f"{', '.join(map(str, self.assignment)) or 'none now'}"
             )
         wanted = [(log, of_partition(position, log.partition)) for log in logs]
-        self._cursor.position.update(
-            {log.partition: offset_of(log, at, "position") for log, at in wanted if at is not None}
-        )
+        offsets = {log.partition: offset_of(log, at, "position") for log, at in wanted if at is not None}
+        for number, offset in offsets.items():
+            self._cursor.seek(number, offset)
 
     def commit(self) -> None:
         """Store the position: the next reader of this name begins here. On disk when it returns.

@@ -2,6 +2,7 @@
 
 C1  a record moves the position when it is returned to the caller, not when it is read
 C2  a partition without a position is not read: removing or moving the position ends an iteration of it
+C3  after a truncation below a position it goes on where follow() or `missing` sets it, or raises LogTruncated
 """
 
 from __future__ import annotations
@@ -11,8 +12,9 @@ from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Literal, TypeVar
 
-from klog.errors import OffsetOutOfRange
+from klog.errors import LogTruncated
 from klog.log.log import Log
+from klog.log.read.chunks import FetchedChunk
 from klog.log.read.in_thread import in_thread
 from klog.log.read.isolation import Isolation
 from klog.log.read.lookup import resolve
@@ -33,8 +35,8 @@ _AT_ONCE = 1000  # records that one call of a thread reads
 
 class TopicCursor:
     """One task or thread. position: {partition: offset of the next record}. settled: the same, when the partition was
-    placed or last committed; if equal, no record of it was returned since. decoding: of decoded(). checked: raise
-    OffsetOutOfRange after a truncation that nothing follows by lower()."""
+    placed or last committed; if equal, no record of it was returned since. decoding: of decoded(). follow: calls
+    lower() for truncations that were noted."""
 
     def __init__(
         self,
@@ -43,7 +45,7 @@ class TopicCursor:
         isolation: Isolation,
         decoding: Decoding | None = None,
         *,
-        checked: bool = False,
+        follow: Callable[[], None] = lambda: None,
     ) -> None:
         self.position: dict[int, int] = {}
         self.settled: dict[int, int] = {}
@@ -51,25 +53,32 @@ class TopicCursor:
         self._missing = missing
         self._isolation = isolation
         self.decoding = decoding
-        self._checked = checked
+        self._follow = follow
         self._last: dict[int, LastReturned] = {}
 
     def place(self, partition: int, offset: int) -> None:
         """Begin to read a partition."""
-        self.position[partition] = self.settled[partition] = offset
+        self.settled[partition] = offset
+        self.seek(partition, offset)
+
+    def seek(self, partition: int, offset: int) -> None:
+        """Go on at an offset, whatever was returned before."""
+        self.position[partition] = offset
+        self._last.pop(partition, None)
 
     def leave(self, partitions: Iterable[int]) -> None:
         """Read these partitions no more."""
         for partition in partitions:
             self.position.pop(partition, None)
             self.settled.pop(partition, None)
+            self._last.pop(partition, None)
 
     def lower(self, ends: Mapping[int, int]) -> None:
         """Go back to where truncations have ended logs, {partition: log end}: what is appended there was not read."""
         for number, end in ends.items():
             position = self.position.get(number)
             if position is not None and position > end:
-                self.position[number] = end
+                self.seek(number, end)
                 self.settled[number] = min(self.settled[number], end)
                 _log.warning(
                     "event=truncated reader=%s partition=%d position=%d now=%d", self._name, number, position, end
@@ -98,18 +107,34 @@ class TopicCursor:
         if start <= offset <= end:
             return offset
         if self._missing == "error":
-            raise OffsetOutOfRange(offset, start, end, log.name)
-        self.position[log.partition] = found = start if self._missing == "earliest" else end
+            self._last_of(log).check_held(log._core, offset)
+        return self._go_on(log)
+
+    def _go_on(self, log: Log) -> int:
+        """Go where `missing` asks to go on."""
+        offset, found = self.position[log.partition], log.log_start_offset
+        if self._missing == "latest":
+            found = log.log_end_offset
+        self.seek(log.partition, found)
         _log.warning("event=position_gone log=%s reader=%s position=%d now=%d", log.name, self._name, offset, found)
         return found
 
-    def _ranges(self, logs: Iterable[Log]) -> Iterator[tuple[Log, LogReader, int]]:
-        """Each partition's range from the position to the current end, and that end."""
-        for log in logs:
-            if log.partition in self.position:
-                start, stop = self._next_of(log), log.bound(self._isolation)
-                if start < stop:
-                    yield log, log.read(start, stop, isolation=self._isolation), stop
+    def _truncated(self, log: Log, error: LogTruncated) -> None:
+        """Go on elsewhere, or raise the error (C3)."""
+        before = self.position.get(log.partition)
+        self._follow()
+        if self.position.get(log.partition) == before:
+            if self._missing == "error":
+                raise error
+            self._go_on(log)
+
+    def _range(self, log: Log) -> tuple[LogReader, int] | None:
+        """A partition's range from the position to the current end, and that end; None if it is empty."""
+        if log.partition not in self.position:
+            return None
+        self._last_of(log).begin(log._core)
+        start, stop = self._next_of(log), log.bound(self._isolation)
+        return (log.read(start, stop, isolation=self._isolation), stop) if start < stop else None
 
     def _passed(self, partition: int, at: int, stop: int) -> None:
         """Go past control records, and offsets that were compacted away, up to the end of a range. Not if the position
@@ -145,64 +170,92 @@ class TopicCursor:
     def _items(self, logs: Iterable[Log], read: Callable[[Log, LogReader], Iterator[T]]) -> Iterator[T]:
         """What read() makes of each partition's range."""
         position = self.position
-        for log, reader, stop in self._ranges(logs):
+        for log in logs:
             number = log.partition
-            at = position[number]
-            last = None
-            try:
-                for item in read(log, reader):
-                    if position.get(number) != at:
-                        break
-                    if last is None:
-                        self._check_last(log)  # after the read: a truncation before it counts
-                    last, at = item, item.offset + 1
-                    position[number] = at
-                    yield item
-            finally:
-                self._note_last(log, last)
-            self._passed(number, at, stop)
+            while (found := self._range(log)) is not None:
+                reader, stop = found
+                at, last = position[number], None
+                try:
+                    try:
+                        for item in read(log, reader):
+                            if position.get(number) != at:
+                                break
+                            if last is None:
+                                self._check_last(log)  # after the read: a truncation before it counts
+                            last, at = item, item.offset + 1
+                            position[number] = at
+                            yield item
+                    finally:
+                        self._note_last(log, last, at)
+                    self._passed(number, at, stop)
+                    break
+                except LogTruncated as error:
+                    self._truncated(log, error)
 
     async def _items_async(
         self, logs: Iterable[Log], read: Callable[[Log, LogReader], Iterator[T]]
     ) -> AsyncIterator[T]:
         position = self.position
-        for log, reader, stop in self._ranges(logs):
+        for log in logs:
             number = log.partition
-            at = position[number]
-            last = None
-            try:
-                async for item in _in_threads(read(log, reader)):
-                    if position.get(number) != at:
-                        break
-                    if last is None:
-                        self._check_last(log)  # after the read: a truncation before it counts
-                    last, at = item, item.offset + 1
-                    position[number] = at
-                    yield item
-            finally:
-                self._note_last(log, last)
-            self._passed(number, at, stop)
+            while (found := self._range(log)) is not None:
+                reader, stop = found
+                at, last = position[number], None
+                try:
+                    try:
+                        async for item in _in_threads(read(log, reader)):
+                            if position.get(number) != at:
+                                break
+                            if last is None:
+                                self._check_last(log)  # after the read: a truncation before it counts
+                            last, at = item, item.offset + 1
+                            position[number] = at
+                            yield item
+                    finally:
+                        self._note_last(log, last, at)
+                    self._passed(number, at, stop)
+                    break
+                except LogTruncated as error:
+                    self._truncated(log, error)
+
+    def _last_of(self, log: Log) -> LastReturned:
+        return self._last.setdefault(log.partition, LastReturned())
 
     def _check_last(self, log: Log) -> None:
-        if self._checked:
-            last = self._last.setdefault(log.partition, LastReturned(log._core))
-            last.check(log._core, self.position[log.partition])
+        self._last_of(log).check(log._core, self.position[log.partition])
 
-    def _note_last(self, log: Log, item: Record | Decoded | None) -> None:
-        if self._checked and item is not None:
-            self._last[log.partition].note(item)
+    def _note_last(self, log: Log, last: Record | Decoded | FetchedChunk | None, at: int) -> None:
+        """Note what has moved the position to `at`, unless it has moved since."""
+        if last is None or self.position.get(log.partition) != at:
+            return
+        if isinstance(last, FetchedChunk):
+            self._last_of(log).note_chunk(last)
+        else:
+            self._last_of(log).note(last)
 
     def columns(self, logs: Iterable[Log], fields: Sequence[str] | None) -> Iterator[tuple[int, Columns]]:
         """The same as Arrow arrays, none of them empty, each with its partition."""
-        for log, reader, stop in self._ranges(logs):
+        for log in logs:
             number = log.partition
-            at = self.position[number]
-            for chunk, columns in reader.columns_of_chunks(fields):
-                if self.position.get(number) != at:
+            while (found := self._range(log)) is not None:
+                reader, stop = found
+                at, last = self.position[number], None
+                try:
+                    try:
+                        for chunk, columns in reader.columns_of_chunks(fields):
+                            if self.position.get(number) != at:
+                                break
+                            if last is None:
+                                self._check_last(log)
+                            last = chunk
+                            at = self.position[number] = chunk.stop
+                            yield number, columns
+                    finally:
+                        self._note_last(log, last, at)
+                    self._passed(number, at, stop)
                     break
-                at = self.position[number] = chunk.stop
-                yield number, columns
-            self._passed(number, at, stop)
+                except LogTruncated as error:
+                    self._truncated(log, error)
 
 
 async def _in_threads(items: Iterator[T]) -> AsyncIterator[T]:

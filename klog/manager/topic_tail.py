@@ -40,7 +40,8 @@ class TopicTail(Generic[T]):
     """Ends `timeout` seconds after the last record. One iteration at a time; next() goes on with one.
 
     decoded() iterates tuples (record, key, value), as LogReader.decoded does. Raises OffsetOutOfRange if the next
-    record was deleted before it was read, or the log was truncated below it; LogClosed once the manager is closed.
+    record was deleted before it was read, LogTruncated if the log was truncated below it; LogClosed once the manager is
+    closed.
     """
 
     def __init__(
@@ -153,7 +154,7 @@ def tail_of(
 
     Raises OffsetOutOfRange, ValueError.
     """
-    cursor = TopicCursor("tail", "error", isolation, decoding, checked=True)
+    cursor = TopicCursor("tail", "error", isolation, decoding)
     partitions = source.partitions()
     check_positions("start", start, source.topic, partitions)
     for log in source.logs(partitions):

@@ -3,6 +3,7 @@ from typing import Final, Never, Self, final
 
 from klog.disk._io import LogFile
 from klog.record._columns import ArrowColumns, Layout
+from klog.segment._scan import Header
 
 HEADER_FIELDS: Final[tuple[str, ...]]
 ROWS_MAX: Final[int]
@@ -19,6 +20,8 @@ class HeaderColumns(ArrowColumns):
     reason: str
     def __init__(self, /, *args: Never, **kwargs: Never) -> None: ...
     def __len__(self) -> int: ...
+    @property
+    def last(self) -> Header | None: ...
 
 def read_headers(
     file: LogFile,

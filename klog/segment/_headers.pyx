@@ -23,7 +23,7 @@ from klog._c.headers cimport (
 from klog._c.status cimport KL_OK
 from klog.disk._io cimport LogFile
 from klog.record._columns cimport ArrowColumns, Layout, names_of
-from klog.segment._scan cimport HeaderIterator
+from klog.segment._scan cimport HeaderIterator, header_of
 
 from klog.logger import logger_of
 
@@ -81,6 +81,11 @@ cdef class HeaderColumns(ArrowColumns):
 
     def __len__(self):
         return self.n
+
+    @property
+    def last(self):
+        """The last header, None if there is none."""
+        return header_of(&self.rows[self.n - 1]) if self.n else None
 
     cdef int fill_array(self, ArrowArray *out) except -1:
         cdef HeaderFields layout = <HeaderFields>self.columns_layout

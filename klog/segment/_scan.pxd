@@ -8,6 +8,13 @@ cdef enum:
     WINDOW = 8448      # two batches of 4 KiB, between whose index entries a search reads, and a header
 
 
+cdef class Header:
+    cdef kl_batch_t b
+
+
+cdef Header header_of(const kl_batch_t *b)
+
+
 cdef class HeaderIterator:
     cdef LogFile file
     cdef uint8_t window[WINDOW]

@@ -49,8 +49,6 @@ cdef enum:
 cdef class Header:
     """One batch header, as numbers. position: of its first byte in the file."""
 
-    cdef kl_batch_t b
-
     @property
     def position(self):
         return self.b.position

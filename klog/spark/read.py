@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Literal
 
 from klog import record
 from klog.disk import is_directory
-from klog.errors import CorruptBatch, OffsetOutOfRange, UnknownTopicOrPartition
+from klog.errors import CorruptBatch, LogTruncated, OffsetOutOfRange, UnknownTopicOrPartition
 from klog.logger import logger_of
 from klog.spark.bounds import DataLoss
 from klog.spark.decoded import RowDecoder
@@ -167,11 +167,13 @@ class _RangeReader:
                 self._at = max(self._at, chunk.stop)
             if log.log_end_offset < self._stop:  # truncated where this reader was
                 self._look(log)
-        except (OffsetOutOfRange, UnknownTopicOrPartition):  # deleted, truncated or created again meanwhile
+        except (OffsetOutOfRange, UnknownTopicOrPartition) as error:  # deleted, truncated or created again meanwhile
             before = self._at, self._stop
             self._look(log)
             if before == (self._at, self._stop):
-                raise
+                if not isinstance(error, LogTruncated):
+                    raise
+                self._lose(Present(self._at, self._stop, str(error)), error)
             yield from self._read_on(log)
 
     def _rows_of(self, chunk: FetchedChunk) -> Iterator[pa.RecordBatch]:

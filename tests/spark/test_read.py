@@ -639,6 +639,27 @@ def test_a_retry_reads_the_same_while_a_writer_appends_rolls_cleans_and_deletes(
         assert log.log_start_offset == middle.start_offset
 
 
+@pytest.mark.parametrize("fail_on_data_loss", [True, False])
+def test_a_task_does_not_join_records_from_before_and_after_a_truncation(
+    log_dir: Path, caplog: pytest.LogCaptureFixture, fail_on_data_loss: bool
+) -> None:
+    (whole,) = planned(log_dir)
+    running = read_ranges([whole], schema("offset"), Reading(fail_on_data_loss=fail_on_data_loss))
+    at = next(running).num_rows
+    assert 5 < at < 190
+    with klog.open(log_dir) as logs:
+        log = logs.log("t")
+        log.truncate_to(5)
+        for _ in range(39):
+            log.append_batches(batch(5))
+    if fail_on_data_loss:
+        with pytest.raises(DataLoss, match=rf"t-0 was truncated below offset {at}"):
+            next(running)
+    else:
+        assert at + sum(part.num_rows for part in running) == 200
+        assert sum("data_loss lost_offsets=0" in line for line in caplog.messages) == 1
+
+
 # ---- Arrow contract, limits, metrics -------------------------------------------------------------------------------
 
 

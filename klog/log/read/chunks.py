@@ -15,7 +15,7 @@ from klog.log.read.steady import resuming
 from klog.log.state._log_core import LogCore
 from klog.log.state.segments import locate, number_of
 from klog.logger import logger_of
-from klog.record import Record
+from klog.record import Record, RecordBatch
 from klog.segment import AbortedTransaction
 from klog.values import dataclass
 
@@ -83,7 +83,11 @@ def chunks(
     log: LogCore, start: int, stop: int, isolation: Isolation, max_bytes: int, scan: bool
 ) -> Iterator[FetchedChunk]:
     """Raw batches of [start, stop), chunk by chunk. See Log.chunks."""
-    return resuming(log, start, stop, lambda offset: _chunks(log, offset, stop, isolation, max_bytes, scan))
+    return resuming(log, start, stop, lambda offset: _chunks(log, offset, stop, isolation, max_bytes, scan), _batches)
+
+
+def _batches(chunk: FetchedChunk) -> Iterator[RecordBatch]:
+    return record_package.decode(chunk.buffer, verify_crc=False, lazy=True)
 
 
 def _chunks(

@@ -12,7 +12,7 @@ from klog.log.state._log_core import LogCore
 from klog.log.state.segments import locate
 from klog.logger import logger_of
 from klog.record import ArrowStream
-from klog.segment import HeaderColumns, HeaderFields, Segment, read_headers
+from klog.segment import Header, HeaderColumns, HeaderFields, Segment, read_headers
 from klog.shown import first_few
 
 if TYPE_CHECKING:
@@ -47,7 +47,7 @@ class BatchHeaders:
 
     def __iter__(self) -> Iterator[HeaderColumns]:
         for log, start, stop in self._parts:
-            for columns in resuming(log, start, stop, _reader(log, stop, self._fields)):
+            for columns in resuming(log, start, stop, _reader(log, stop, self._fields), _batches):
                 if columns.num_rows:
                     yield columns
 
@@ -61,6 +61,10 @@ class BatchHeaders:
 
 def _reader(log: LogCore, stop: int, fields: HeaderFields) -> Callable[[int], Iterator[tuple[HeaderColumns, int]]]:
     return lambda offset: _headers(log, offset, stop, fields)
+
+
+def _batches(columns: HeaderColumns) -> list[Header]:
+    return [] if columns.last is None else [columns.last]
 
 
 def _headers(log: LogCore, offset: int, stop: int, fields: HeaderFields) -> Iterator[tuple[HeaderColumns, int]]:

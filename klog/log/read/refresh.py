@@ -39,9 +39,10 @@ from klog.errors import CorruptBatch, CorruptCheckpoint, NewerFormat, UnknownTop
 from klog.log.directory import checkpoint
 from klog.log.load.inputs import inputs_of, new_segment
 from klog.log.load.loader import Loaded, load_read_only, settled_listing
+from klog.log.read.divergence import is_left_of
 from klog.log.state._log_core import LogCore
 from klog.log.state.leader_epochs import LeaderEpochCache
-from klog.record import BATCH_HEADER, DELETE_HORIZON
+from klog.record import BATCH_HEADER
 from klog.segment import Header, HeaderIterator, Segment, find_offset, names
 from klog.values import NamedTuple
 
@@ -261,16 +262,7 @@ class Follower:
             found = find_offset(file, 0, file.length(), last.base_offset)
         if found is None or found.base_offset > last.last_offset:
             return True
-        if last.magic < 2:  # a cleaner makes it one of magic 2
-            return found.magic == 2 and (found.last_offset, found.max_timestamp) == (
-                last.last_offset,
-                last.max_timestamp,
-            )
-        return _identity(found) == _identity(last) and (
-            found.crc == last.crc
-            or found.count < last.count
-            or bool(found.attributes & ~last.attributes & DELETE_HORIZON)
-        )
+        return is_left_of(found, last)
 
     def _extend(self, segment: Segment) -> None:
         """Take new batches at the end of a segment into the log."""
@@ -405,12 +397,6 @@ def _follow_start(log: LogCore) -> None:
     start = log.options.log_start_offset
     if log.log_start_offset < start <= log.log_end_offset:
         log.start_at(start)
-
-
-def _identity(header: Header) -> tuple[int, ...]:
-    """What a cleaner leaves of a batch's header."""
-    producer = header.producer_id, header.producer_epoch, header.base_sequence
-    return header.base_offset, header.last_offset, header.leader_epoch, *producer
 
 
 def _stays(log: LogCore) -> bool:

@@ -6,11 +6,12 @@ reports a deleted log. Any thread.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import TypeVar
 
 from klog.disk import is_directory
 from klog.errors import CorruptBatch, CorruptData, UnknownTopicOrPartition
+from klog.log.read.divergence import Batch, check_left, truncated
 from klog.log.read.refresh import gone, has_gone
 from klog.log.state._log_core import LogCore
 from klog.log.state._segment_list import Moment
@@ -52,27 +53,43 @@ def noting(log: LogCore, offset: int, look: Callable[[], T]) -> T:
         raise
 
 
-def resuming(log: LogCore, start: int, stop: int, read: Callable[[int], Iterator[tuple[T, int]]]) -> Iterator[T]:
+def resuming(
+    log: LogCore,
+    start: int,
+    stop: int,
+    read: Callable[[int], Iterator[tuple[T, int]]],
+    batches_of: Callable[[T], Iterable[Batch]],
+) -> Iterator[T]:
     """The pieces of [start, stop) that read(offset) yields from an offset on, each with the offset after it.
 
     If a writer has changed the files meanwhile, other than by appends, it reads on after the last piece. Raises
-    OffsetOutOfRange if what follows was truncated or deleted, UnknownTopicOrPartition if the topic was created again.
+    LogTruncated if it was truncated below that, OffsetOutOfRange if what follows was deleted, UnknownTopicOrPartition
+    if the topic was created again. batches_of: the batches of a piece, or only its last one.
     """
     log.check_open()
-    offset, lives = start, _lives(log)
+    offset, lives, rewritten = start, _lives(log), log.rewritten
+    last: T | None = None
     while offset < stop:
         if _lives(log) != lives:
             raise UnknownTopicOrPartition(
                 f"{log.name}: the topic was deleted and created again while it was read; read it again"
             )
+        if last is not None and offset > log.log_end_offset:
+            raise truncated(log, offset, log.log_end_offset)
         log.check_held(offset)
         moment = log.moment
+        if (now := log.rewritten) != rewritten:
+            if last is not None:
+                check_left(log, batches_of(last), offset)
+            rewritten = now
         try:
             for piece, next_offset in read(offset):
-                if not steady(log, moment):
+                if not steady(log, moment) or log.rewritten != rewritten:
                     break  # the piece may mix two states of the file: read again
                 log.health.read_worked()
+                last = None  # the caller may need its memory
                 yield piece
+                last = piece
                 offset = max(offset, next_offset)
             else:
                 if log.generation == moment.generation and offset >= log.log_start_offset:

@@ -8,7 +8,7 @@ A record moves the position when it is returned, not when it is read: an iterati
 exception or a cancelled task, loses nothing for the next one.
 
 A truncation below the position is noticed also if the log has grown beyond it again: then the last record that was
-returned is another one. It is not noticed if no record has that offset any more: a cleaner may have removed it.
+returned is another one (D1 of divergence). A cleaner may have removed it: then the truncation is not noticed.
 """
 
 from __future__ import annotations
@@ -17,10 +17,12 @@ from collections.abc import AsyncIterator, Iterable, Iterator
 from os import path
 from typing import TYPE_CHECKING, Generic, TypeVar
 
+from klog import record as record_package
 from klog.clock import SystemClock
 from klog.disk import Notifier, Waiter
-from klog.errors import BadValue, CorruptBatch, OffsetOutOfRange
-from klog.log.read.chunks import chunks
+from klog.errors import BadValue, CorruptBatch
+from klog.log.read.chunks import FetchedChunk, chunks
+from klog.log.read.divergence import truncated
 from klog.log.read.in_thread import in_thread
 from klog.log.read.isolation import Isolation, bound
 from klog.log.read.refresh import refresh
@@ -52,32 +54,46 @@ def waiter_for(logs: Iterable[LogCore], also: Iterable[str] = (), others: Iterab
 class LastReturned:
     """The last record of a log that was returned. One task or thread."""
 
-    def __init__(self, log: LogCore) -> None:
+    def __init__(self) -> None:
         self._record: tuple[int, int] | None = None  # its offset and hash
-        self._log, self._rewritten = log, log.rewritten  # when it was last found there
+        self._found: tuple[LogCore, int] | None = None  # the log, and its `rewritten`, when it was last found there
+        self._begun: tuple[LogCore, int] | None = None  # when the current read began
+
+    def begin(self, log: LogCore) -> None:
+        """Before each read: what it returns may be gone when it is noted."""
+        self._begun = log, log.rewritten
 
     def note(self, item: Record | Decoded) -> None:
         """This record was returned, or decoded."""
         record = item if isinstance(item, Record) else item.record
         self._record = record.offset, _hash(record)
+        self._found = self._begun
+
+    def note_chunk(self, chunk: FetchedChunk) -> None:
+        """The records of this chunk were returned."""
+        *_, batch = record_package.decode(chunk.buffer, verify_crc=False, lazy=True)
+        for record in batch:
+            if record.offset < chunk.stop:
+                self.note(record)
+
+    def check_held(self, log: LogCore, position: int) -> None:
+        """Raise LogTruncated if the log ends below the position and records were returned; else as log.check_held."""
+        if self._record is not None and position > log.log_end_offset:
+            raise truncated(log, position, log.log_end_offset)
+        log.check_held(position)
 
     def check(self, log: LogCore, position: int) -> None:
-        """Raise OffsetOutOfRange if another record has its offset in the log now, which may be another one than before:
+        """Raise LogTruncated if another record has its offset in the log now, which may be another one than before:
         after a move, or of a topic that was created again."""
-        rewritten = log.rewritten
-        if log is self._log and rewritten == self._rewritten:
+        found = log, log.rewritten
+        if self._record is None or found == self._found:
             return
-        if self._record is not None and self._record[0] >= log.log_start_offset:
-            offset, known = self._record
+        offset, known = self._record
+        if offset >= log.log_start_offset:
             for chunk in chunks(log, offset, offset + 1, "log_end", 1, False):
                 if any(_hash(record) != known for record in chunk.records(include_control=True)):
-                    start, end = log.log_start_offset, log.log_end_offset
-                    text = (
-                        f"{log.name} was truncated below offset {position}, or its topic was created again, and has "
-                        "other records there now: tail again from an earlier offset"
-                    )
-                    raise OffsetOutOfRange(position, start, end, log.name, text)
-        self._log, self._rewritten = log, rewritten
+                    raise truncated(log, position, offset)
+        self._found = found
 
 
 class Tail(Generic[T]):
@@ -85,7 +101,7 @@ class Tail(Generic[T]):
     after the last.
 
     One iteration at a time; the next one goes on where it ended. Raises OffsetOutOfRange if the next record was deleted
-    before it was read, or the log was truncated below it; LogClosed once the log is closed.
+    before it was read, LogTruncated if the log was truncated below it; LogClosed once the log is closed.
     """
 
     def __init__(
@@ -103,7 +119,7 @@ class Tail(Generic[T]):
         self._decoding = decoding
         self._pause = _PAUSE_MIN
         self._begun: Iterator[T] | None = None
-        self._last = LastReturned(log)
+        self._last = LastReturned()
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self._log.name} at {self._offset} {self._isolation}>"
@@ -116,7 +132,8 @@ class Tail(Generic[T]):
         """The items at the position, at most one chunk, and the offset after them."""
         log, offset = self._log, self._offset
         refresh(log)
-        log.check_held(offset)
+        self._last.begin(log)
+        self._last.check_held(log, offset)
         for chunk in chunks(log, offset, bound(log, self._isolation), self._isolation, _CHUNK_BYTES, False):
             records, damage, stop = [], None, chunk.stop
             try:
@@ -209,7 +226,8 @@ class LogTail(Tail[Record]):
     """Records of a log from an offset on, as they arrive. Sleeps between them. Ends `timeout` seconds after the last.
 
     One iteration at a time, the next one goes on where it ended; next() goes on with one. Raises OffsetOutOfRange if
-    the next record was deleted before it was read, or the log was truncated below it; LogClosed once the log is closed.
+    the next record was deleted before it was read, LogTruncated if the log was truncated below it; LogClosed once the
+    log is closed.
     """
 
     def decoded(self) -> DecodedTail:

@@ -1,0 +1,121 @@
+"""Readers that keep a position beside a truncation: tails, and named readers before their first commit."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import klog
+from klog.errors import LogTruncated
+from klog.log.read.chunks import FetchedChunk
+
+OLD, NEW = [(b"k", b"old")], [(b"k", b"new")]
+
+
+async def _taken(records: Any) -> list[Any]:
+    return [record async for record in records]
+
+
+def _rows(reader: Any) -> list[int]:
+    return [number for columns in reader.columns(["offset"]) for number in range(columns.num_rows)]
+
+
+READERS: dict[str, tuple[Callable[[klog.LogManager], Any], Callable[[Any], list[Any]]]] = {
+    "tail of a log": (lambda logs: logs.log("t").tail(0, timeout=0), list),
+    "tail": (lambda logs: logs.tail("t", "earliest", timeout=0), list),
+    "tail of a task": (lambda logs: logs.tail("t", "earliest", timeout=0), lambda tail: asyncio.run(_taken(tail))),
+    "reader": (lambda logs: logs.reader("t", "billing"), list),
+    "reader in a task": (lambda logs: logs.reader("t", "billing"), lambda reader: asyncio.run(_taken(reader))),
+    "tail of a reader": (lambda logs: logs.reader("t", "billing").tail(timeout=0), list),
+    "columns of a reader": (lambda logs: logs.reader("t", "billing"), _rows),
+    "table of a reader": (lambda logs: logs.reader("t", "billing"), lambda reader: reader.to_arrow()["offset"].to_pylist()),
+}  # fmt: skip
+EACH = pytest.mark.parametrize("kind", READERS)
+
+
+@pytest.fixture
+def logs(tmp_path: Path) -> Iterator[klog.LogManager]:
+    with klog.open(tmp_path, create=True) as logs:
+        logs.create_topic("t")
+        append(logs, OLD, 4)
+        yield logs
+
+
+@pytest.fixture(params=["of the writer", "beside it"])
+def reading(request: pytest.FixtureRequest, logs: klog.LogManager) -> Iterator[klog.LogManager]:
+    if request.param == "of the writer":
+        yield logs
+        return
+    with klog.open(logs.path, read_only=True) as beside:
+        yield beside
+
+
+def append(logs: klog.LogManager, records: Any, count: int) -> None:
+    for _ in range(count):
+        logs.log("t").append(records)
+
+
+@EACH
+@pytest.mark.parametrize("end", [3, 9], ids=["shorter", "grown again"])
+def test_a_truncation_below_the_position(logs: klog.LogManager, reading: klog.LogManager, kind: str, end: int) -> None:
+    made, take = READERS[kind]
+    reader = made(reading)
+    assert len(take(reader)) == 4
+    logs.log("t").truncate_to(2)
+    append(logs, NEW, end - 2)
+    for _ in range(2):  # it does not go on after the error either
+        with pytest.raises(LogTruncated, match="below offset 4") as caught:
+            take(reader)
+        assert caught.value.log_end_offset == end
+    if isinstance(reader, klog.NamedReader):
+        reader.seek(2)
+        assert len(take(reader)) == end - 2
+
+
+@EACH
+def test_a_truncation_above_the_position(logs: klog.LogManager, reading: klog.LogManager, kind: str) -> None:
+    made, take = READERS[kind]
+    reader = made(reading)
+    assert len(take(reader)) == 4
+    append(logs, OLD, 4)
+    logs.log("t").truncate_to(4)
+    append(logs, NEW, 2)
+    assert len(take(reader)) == 2
+
+
+@EACH
+def test_a_truncation_of_what_was_read_and_not_yet_returned(
+    logs: klog.LogManager, reading: klog.LogManager, kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What was read is returned, for it was in the log; what follows is not its continuation."""
+    made, take = READERS[kind]
+    reader = made(reading)
+    todo = [lambda: append(logs, NEW, 6), lambda: logs.log("t").truncate_to(2)]
+    request = FetchedChunk.request.fget  # type: ignore[attr-defined]
+
+    def requested(chunk: FetchedChunk) -> Any:
+        while todo:
+            todo.pop()()
+        return request(chunk)
+
+    monkeypatch.setattr(FetchedChunk, "request", property(requested))
+    counts: list[int] = []
+    with pytest.raises(LogTruncated, match="below offset 4"):
+        counts.extend(len(take(reader)) for _ in range(2))
+    assert counts == ([] if kind == "tail of a log" else [4])  # that reads again before it ends
+
+
+@pytest.mark.parametrize(("missing", "count"), [("earliest", 8), ("latest", 0)])
+def test_a_reader_goes_on_where_missing_asks_it_to(
+    logs: klog.LogManager, reading: klog.LogManager, missing: Any, count: int
+) -> None:
+    reader = reading.reader("t", "billing", missing=missing)
+    assert len(list(reader)) == 4
+    logs.log("t").truncate_to(2)
+    append(logs, NEW, 6)
+    assert [len(list(reader)), len(list(reader))] == [count, 0]
+    assert reader.position == {0: 8}
