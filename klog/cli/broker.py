@@ -40,6 +40,33 @@ from klog.cli.quick import DEFAULTS, DURABILITIES, arguments_of
     help="For tests: a port of this machine to control the broker over HTTP; 0: a free one.",
 )
 @click.option("--manual-clock", is_flag=True, help="For tests: time stands still until the control advances it.")
+@click.option(
+    "--brokers",
+    metavar="N",
+    default=DEFAULTS["brokers"],
+    type=click.IntRange(1, 100),
+    help="For tests: the number of brokers that clients see; their ports follow each other.",
+)
+@click.option("--as-version", metavar="VERSION", help="For tests: pass for Kafka 2.8, 3.0, 3.9, 4.0 or 4.1.")
+@click.option(
+    "--copy-of",
+    metavar="DIR",
+    type=click.Path(exists=True, file_okay=False),
+    help="For tests: serve a copy of this log.dir, of klog or of Kafka.",
+)
+@click.option(
+    "--record",
+    metavar="FILE",
+    type=click.Path(dir_okay=False),
+    help="For tests: a new file for all requests, for klog.testing.replay.",
+)
+@click.option("--tls", is_flag=True, help="For tests: encrypt, with a new certificate; --json has its ca.")
+@click.option(
+    "--sasl", metavar="USER=PASSWORD", multiple=True, help="For tests: a user. Others on this machine may see it."
+)
+@click.option(
+    "--mechanism", metavar="NAME", help="For tests: SCRAM-SHA-256, SCRAM-SHA-512 or PLAIN.  [default: SCRAM-SHA-256]"
+)
 @json_option
 def command(as_json: bool, **options: Any) -> None:
     """Serve a log directory to Kafka clients, until Ctrl-C or SIGTERM.
@@ -54,6 +81,7 @@ def command(as_json: bool, **options: Any) -> None:
     klog broker data --port 9092
     klog broker --port 0 --json | jq .bootstrap_servers
     klog broker --port 0 --control-port 0 --json | jq .control_url
+    klog broker --port 0 --control-port 0 --brokers 3 --as-version 3.9 --json
     """
     from klog.cli.serving import serve
 
@@ -62,5 +90,9 @@ def command(as_json: bool, **options: Any) -> None:
     for each in options["config"]:
         if "=" not in each:
             raise click.UsageError(f"--config {each}: K=V expected, as in auto.create.topics.enable=true")
+    if not all("=" in each for each in options["sasl"]):
+        raise click.UsageError("--sasl: USER=PASSWORD expected")
+    if options["copy_of"] is not None and options["directory"] is not None:
+        raise click.UsageError("DIR and --copy-of: one of the two")
     with usage_errors():
         serve(**arguments_of(as_json=as_json, **options), print_json=print_json if as_json else None)

@@ -12,7 +12,7 @@ from typing import Any
 from klog.cli.streams import discard_stdout, json_text, prepare_streams, print_any_name, print_json_as_utf_8
 from klog.errors import KlogError
 
-_PORT_MAX = 65535
+_PORT_MAX, _BROKERS_MAX = 65535, 100
 # option: (parameter of the command, how often it may come)
 _ONE, _MANY, _FLAG = "one", "many", "flag"
 OPTIONS = {
@@ -24,9 +24,27 @@ OPTIONS = {
     "--durability": ("durability", _ONE),
     "--control-port": ("control_port", _ONE),
     "--manual-clock": ("manual_clock", _FLAG),
+    "--brokers": ("brokers", _ONE),
+    "--as-version": ("as_version", _ONE),
+    "--copy-of": ("copy_of", _ONE),
+    "--record": ("record", _ONE),
+    "--tls": ("tls", _FLAG),
+    "--sasl": ("sasl", _MANY),
+    "--mechanism": ("mechanism", _ONE),
     "--json": ("as_json", _FLAG),
 }
+# Those that klog.TestBroker has under the same names.
+OF_TESTS: dict[str, Any] = {
+    "brokers": 1,
+    "as_version": None,
+    "copy_of": None,
+    "record": None,
+    "tls": False,
+    "sasl": (),
+    "mechanism": None,
+}
 DEFAULTS: dict[str, Any] = {
+    **OF_TESTS,
     "directory": None,
     "host": "127.0.0.1",
     "port": 9092,
@@ -64,8 +82,9 @@ def parsed(words: list[str]) -> dict[str, Any] | None:
             value = words.pop(0)
         if kind is _MANY:
             found[name] = (*found[name], value)
-        elif name.endswith("port"):
-            if not (value.isascii() and value.isdigit() and len(value) <= 5 and int(value) <= _PORT_MAX):
+        elif name == "brokers" or name.endswith("port"):
+            low, high = (1, _BROKERS_MAX) if name == "brokers" else (0, _PORT_MAX)
+            if not (value.isascii() and value.isdigit() and len(value) <= 5 and low <= int(value) <= high):
                 return None
             found[name] = int(value)
         else:
@@ -79,6 +98,9 @@ def _is_plain(found: dict[str, Any]) -> bool:
         and all("=" in each for each in found["config"])
         and (found["properties"] is None or os.path.isfile(found["properties"]))
         and not (found["manual_clock"] and found["control_port"] is None)
+        and all("=" in each for each in found["sasl"])
+        and (found["copy_of"] is None or (found["directory"] is None and os.path.isdir(found["copy_of"])))
+        and (found["record"] is None or not os.path.isdir(found["record"]))
     )
 
 
@@ -91,7 +113,10 @@ def arguments_of(
         name, _, value = each.partition("=")
         settings[name.strip()] = value.strip()
     addresses = list(listeners) or [f"[{host}]:{port}" if ":" in host else f"{host}:{port}"]
-    return {**others, "listeners": addresses, "config": settings}
+    tests = {name: value for name in OF_TESTS if (value := others.pop(name)) != OF_TESTS[name]}
+    if "sasl" in tests:
+        tests["sasl"] = dict(each.split("=", 1) for each in tests["sasl"])
+    return {**others, "listeners": addresses, "config": settings, "tests": tests}
 
 
 def run(words: list[str]) -> int | None:

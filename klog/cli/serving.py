@@ -32,11 +32,12 @@ def serve(
     durability: Durability,
     control_port: int | None,
     manual_clock: bool,
+    tests: dict[str, Any],
     print_json: Callable[[dict[str, Any]], object] | None,
 ) -> None:
     """Serve until SIGTERM, SIGINT or SIGHUP. directory: None for the log.dirs of the properties, without any a
-    temporary one. properties: the path of a server.properties. print_json: gets the addresses once clients can connect;
-    None prints a line for people. Raises what Broker does."""
+    temporary one. properties: the path of a server.properties. tests: arguments of a TestBroker. print_json: gets the
+    addresses once clients can connect; None prints a line for people. Raises what Broker does."""
     write_warnings("klog: %(levelname)s %(name)s %(message)s")
     values: dict[str, Any] = {}
     if properties is not None:
@@ -44,18 +45,20 @@ def serve(
 
         values = _known(read_properties(properties))
     values |= config
-    arguments: dict[str, Any] = {"listeners": listeners, "durability": durability}
+    arguments: dict[str, Any] = {"listeners": listeners, "durability": durability, **tests}
+    is_test = bool(tests) or control_port is not None
     if control_port is not None:
         arguments |= {"control": True, "control_port": control_port, "clock": _manual() if manual_clock else None}
-    given = _log_dirs(values) if directory is None else directory
-    if control_port is not None and isinstance(given, list):
-        raise ValueError(f"log.dirs={','.join(given)}: a broker with --control-port has one directory")
+    given = _log_dirs(values) if directory is None and "copy_of" not in tests else directory
+    if is_test and isinstance(given, list):
+        raise ValueError(f"log.dirs={','.join(given)}: a broker for tests has one directory")
     ends = [signal.SIGTERM, signal.SIGINT]
     if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as nohup sets it
         ends.append(signal.SIGHUP)
-    with _blocked(*ends), _temporary() if given is None else nullcontext(given) as path:
+    is_own = given is None and not is_test  # a TestBroker makes its directory itself
+    with _blocked(*ends), _temporary() if is_own else nullcontext(given) as path:
         values = (_TEST_CONFIG if given is None else {}) | values
-        _serve(_made(path, control_port is not None, values, arguments), ends, print_json)
+        _serve(_made(path, is_test, values, arguments), ends, _of_tests(arguments), print_json)
 
 
 def _log_dirs(values: dict[str, Any]) -> str | list[str] | None:
@@ -67,16 +70,17 @@ def _log_dirs(values: dict[str, Any]) -> str | list[str] | None:
     return found[0] if len(found) == 1 else found or None
 
 
-def _made(path: str | list[str], is_controlled: bool, config: dict[str, Any], arguments: dict[str, Any]) -> Any:
+def _made(path: str | list[str] | None, is_test: bool, config: dict[str, Any], arguments: dict[str, Any]) -> Any:
     """A Broker, or a TestBroker with the properties of one."""
-    if not is_controlled:
+    if not is_test:
+        assert path is not None
         with NoCollections():
             from klog.broker.broker import Broker
 
         return Broker(path, config=config, **arguments)
     from klog import TestBroker
 
-    assert isinstance(path, str)
+    assert not isinstance(path, list)
     return TestBroker(directory=path, config=_BROKER_CONFIG | config, **arguments)
 
 
@@ -111,13 +115,28 @@ def _temporary() -> Iterator[str]:
         remove_directory(path)
 
 
-def _serve(broker: Any, ends: list[signal.Signals], print_json: Callable[[dict[str, Any]], object] | None) -> None:
+def _of_tests(arguments: dict[str, Any]) -> Callable[[Any], dict[str, str]]:
+    """A function of the broker to the addresses and files that only a TestBroker with these arguments has."""
+
+    def found(broker: Any) -> dict[str, str]:
+        control = {"control_url": broker.control_url} if "control" in arguments else {}
+        return {**control, "ca": broker.client_config()["ssl.ca.location"]} if "tls" in arguments else control
+
+    return found
+
+
+def _serve(
+    broker: Any,
+    ends: list[signal.Signals],
+    of_tests: Callable[[Any], dict[str, str]],
+    print_json: Callable[[dict[str, Any]], object] | None,
+) -> None:
     """Serve until a signal of `ends`, which are blocked. SIGHUP reloads the certificates if there are any."""
     from klog.log import core
 
     reloads = [signal.SIGHUP] if broker.has_tls_files else []
     with _blocked(*reloads), broker:
-        _announce(broker, print_json)
+        _announce(broker, of_tests(broker), print_json)
         with NoCollections():
             core.load()  # it served before, and opens no log without them
         gc.collect()
@@ -134,10 +153,9 @@ def _reload(broker: Any) -> None:
         sys.stderr.write(f"klog: certificates are not reloaded: {error}\n")
 
 
-def _announce(broker: Any, print_json: Callable[[dict[str, Any]], object] | None) -> None:
+def _announce(broker: Any, more: dict[str, str], print_json: Callable[[dict[str, Any]], object] | None) -> None:
     from klog.network.listener import address_text
 
-    control_url = getattr(broker, "control_url", None)
     addresses = [f"{each.name}://{address_text(each.host, each.port)}" for each in broker.listeners]
     if print_json is not None:
         facts = {
@@ -148,11 +166,12 @@ def _announce(broker: Any, print_json: Callable[[dict[str, Any]], object] | None
             "node_id": broker.node_id,
             "pid": os.getpid(),
         }
-        print_json(facts if control_url is None else {**facts, "control_url": control_url})
+        print_json(facts | more)
     else:
-        control = "" if control_url is None else f", with control at {control_url}"
+        control = f", with control at {more['control_url']}" if "control_url" in more else ""
+        trusted = f", with a certificate of {more['ca']}" if "ca" in more else ""
         where = ", ".join(addresses)
-        print(f"klog broker listens on {where} and serves {broker.logs.path}{control}; Ctrl-C stops it")
+        print(f"klog broker listens on {where} and serves {broker.logs.path}{control}{trusted}; Ctrl-C stops it")
     sys.stdout.flush()
 
 

@@ -9,12 +9,15 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import closing, contextmanager, suppress
 from pathlib import Path
+from typing import Any
 
 import click
 import pytest
+from kafka import KafkaAdminClient
 
+import klog
 from klog.cli import quick
 from klog.cli.broker import command
 from tests.support.patience import PATIENCE
@@ -27,6 +30,8 @@ PLAIN = [
     "--port=0 --host=::1 data",
     "--listener A://127.0.0.1:1 --listener=B://127.0.0.1:2 --config a=b --config c=d=e --config f=",
     "--durability sync --properties {file} --control-port 0 --manual-clock",
+    "--brokers 3 --as-version 3.9 --copy-of {folder} --record new.jsonl",
+    "--tls --sasl a=b --sasl=c=d=e --mechanism PLAIN",
 ]
 LEFT_TO_CLICK = [
     "--help",
@@ -43,6 +48,12 @@ LEFT_TO_CLICK = [
     "--properties gone",
     "--config x",
     "--manual-clock",
+    "--brokers 0",
+    "--brokers 101",
+    "--copy-of gone",
+    "--copy-of {folder} data",
+    "--record {folder}",
+    "--sasl a",
     "-- data",
     "{file}",
     "--unknown",
@@ -51,18 +62,26 @@ LEFT_TO_CLICK = [
 
 def words(line: str, tmp_path: Path) -> list[str]:
     (tmp_path / "server.properties").write_text("")
-    return line.format(file=tmp_path / "server.properties").split()
+    return line.format(file=tmp_path / "server.properties", folder=tmp_path).split()
 
 
 @contextmanager
 def running(*arguments: Path | str) -> Iterator[subprocess.Popen[bytes]]:
     """The running command, after it has begun to serve."""
+    with announced(*arguments) as (process, _):
+        yield process
+
+
+@contextmanager
+def announced(*arguments: Path | str) -> Iterator[tuple[subprocess.Popen[bytes], dict[str, Any]]]:
+    """The running command, and what it has printed."""
     command = [sys.executable, "-m", "klog", "broker", *map(str, arguments), "--port", "0", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT) as process:
         try:
             assert process.stdout is not None
-            assert json.loads(process.stdout.readline())["pid"] == process.pid
-            yield process
+            facts = json.loads(process.stdout.readline())
+            assert facts["pid"] == process.pid
+            yield process, facts
         finally:
             process.kill()
 
@@ -202,3 +221,29 @@ def test_a_second_signal_does_not_interrupt_the_end() -> None:
         finally:
             process.kill()
     assert not os.path.exists(directory)
+
+
+def test_a_broker_for_tests_in_other_languages(tmp_path: Path) -> None:
+    with klog.open(tmp_path / "production", create=True) as logs:
+        logs.create_topic("orders")
+    recording = tmp_path / "requests.jsonl"
+    options = ["--brokers", "2", "--as-version", "3.9", "--tls", "--sasl", "alice=a=b", "--mechanism", "PLAIN"]
+    with announced(*options, "--copy-of", tmp_path / "production", "--record", recording) as (process, facts):
+        first, second = facts["bootstrap_servers"].split(",")
+        assert (facts["port"], facts["listeners"]) == (int(first.rpartition(":")[2]), [f"SASL_SSL://{first}"])
+        with closing(
+            KafkaAdminClient(
+                bootstrap_servers=second,
+                security_protocol="SASL_SSL",
+                ssl_cafile=facts["ca"],
+                sasl_mechanism="PLAIN",
+                sasl_plain_username="alice",
+                sasl_plain_password="a=b",
+            )
+        ) as admin:
+            assert [each["broker_id"] for each in admin.describe_cluster()["brokers"]] == [1, 2]
+            assert admin.list_topics() == ["orders"]
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(PATIENCE) == 0
+    assert not Path(facts["directory"]).exists() and not Path(facts["ca"]).exists()
+    assert "DESCRIBE_CLUSTER" in recording.read_text()
