@@ -556,9 +556,10 @@ class TestBroker:
 
     def snapshot(self, path: str | os.PathLike[str]) -> None:
         """Copy all that the broker has into a new directory, or leave none there. The broker is restarted for it:
-        clients reconnect. Raises FileExistsError, OSError, ValueError."""
+        clients reconnect. Raises FileExistsError, OSError, ValueError, RuntimeError after close()."""
         from klog.testing.copying import copy_directory
 
+        self._check_not_closed()
         path = os.path.abspath(self._elsewhere(path))
         if os.path.exists(path):
             raise FileExistsError(f"{path}: it exists already; a snapshot is a new directory")

@@ -37,9 +37,9 @@ def klog_broker(request: pytest.FixtureRequest) -> Iterator[TestBroker]:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, Any, Any]:
-    """Add the records of the broker to the report of a failed test."""
+    """Add the records of the broker to the report of a failed test, or of a fixture that failed after klog_broker."""
     outcome = yield
-    if call.when == "call" and outcome.failed and _BROKERS in item.stash:
+    if call.when != "teardown" and outcome.failed and _BROKERS in item.stash:
         from klog.testing.report import report
 
         outcome.sections += [("klog_broker", report(broker)) for broker in item.stash[_BROKERS]]

@@ -121,7 +121,7 @@ def test_a_closed_broker_stays_closed(tmp_path: Path) -> None:
     with b:
         b.snapshot(tmp_path / "s")
     b.close()
-    for call in (b.start, b.restart, lambda: b.restore(tmp_path / "s")):
+    for call in (b.start, b.restart, lambda: b.restore(tmp_path / "s"), lambda: b.snapshot(tmp_path / "t")):
         with pytest.raises(RuntimeError, match="the broker is closed: make a new TestBroker"):
             call()
     assert not Path(b.directory).exists()
@@ -297,6 +297,14 @@ def test_two(klog_broker):
 def test_arguments_without_names(klog_broker):
     pass
 
+@pytest.fixture
+def paid(klog_broker):
+    klog_broker.topic("orders").append([(b"k", b"what a fixture saw")])
+    assert 0
+
+def test_another_fixture_fails(paid):
+    pass
+
 def test_three():
     import sys
     loader = type(sys.modules["klog.manager"].__spec__.loader).__name__
@@ -321,9 +329,10 @@ def test_the_fixture_reports_topics_of_failed_tests_and_leaves_nothing(tmp_path:
         text=True,
         check=False,
     )
-    assert "1 failed, 2 passed, 1 error" in done.stdout
+    assert "1 failed, 2 passed, 2 errors" in done.stdout
     assert "TestBroker.__init__() takes 1 positional argument" in done.stdout
-    assert "what was there" in done.stdout
+    assert "0/0 b'k': b'what was there'" in done.stdout
+    assert "0/0 b'k': b'what a fixture saw'" in done.stdout
     left = [line.split()[-1] for line in done.stdout.splitlines() if "AssertionError: " in line]
     assert left
     assert not Path(left[0]).exists()

@@ -70,7 +70,8 @@ class AdminApis:
         self._groups = GroupConfigs(self.dynamic, groups)
         self.moves = ReplicaMoves(logs)
         settings = BrokerSettings.of(config or {}).by_name()
-        settings["advertised.listeners"] = settings["advertised.listeners"] or None
+        for name in ("advertised.listeners", "inter.broker.listener.name"):
+            settings[name] = settings[name] or None
         own = {name: value for name, value in settings.items() if name not in BROKER_KEYS}
         view = ConfigView(logs, self.dynamic, config or {}, {**own, **(effective or {})})
         self._components = (

@@ -163,6 +163,7 @@ def test_the_broker_s_values_with_their_sources(tmp_path: Path) -> None:
         assert seen("auto.create.topics.enable") == ("true", STATIC, True, False)
         assert seen("delete.topic.enable") == ("true", DEFAULT, True, False)
         assert seen("node.id") == (str(NODE), DEFAULT, True, False)
+        assert seen("inter.broker.listener.name") == (None, DEFAULT, True, False)
         assert seen("max.connections") == ("2147483647", DEFAULT, True, False), "klog cannot change it at run time"
         assert seen("ssl.key.password") == (None, STATIC, True, True)
         assert seen("my.secret.thing") == (None, STATIC, True, True)
