@@ -71,8 +71,7 @@ class BackgroundTasks:
     def __post_init__(self) -> None:
         self.flushes = FlushQueue(self._scheduler, lambda logs: self._while_used(lambda: self.flush_all(logs)))
         for directory in self._directories:
-            directory.flush_soon = self.flushes.add
-            directory.write_soon = self.write_points_soon
+            directory.work_in_background(self.flushes.add, self.write_points_soon)
 
     def _while_used(self, action: Callable[[], object]) -> None:
         user = self._user()

@@ -98,10 +98,7 @@ class BackgroundCleaner:
             return
         self._workers = [Worker() for _ in range(settings.threads)]
         for number, worker in enumerate(self._workers):
-            worker.thread = threading.Thread(
-                target=self._run, args=(worker,), name=f"kafka-log-cleaner-thread-{number}", daemon=True
-            )
-            worker.thread.start()
+            worker.start(f"kafka-log-cleaner-thread-{number}", self._run)
 
     def _log_rate(self) -> None:
         if not self._throttle.rate:
@@ -121,7 +118,7 @@ class BackgroundCleaner:
             self._task = None
         with self._registry.cleanings:
             for worker in workers:
-                worker.stopping = True
+                worker.stop()
             self._registry.cleanings.notify_all()
         for worker in workers:
             if worker.thread is not None and worker.thread is not threading.current_thread():
@@ -131,7 +128,7 @@ class BackgroundCleaner:
         """Stop for a manager that was garbage-collected: none of its threads is at work, and none is waited for."""
         workers, self._workers, self._settings = self._workers, [], None
         for worker in workers:
-            worker.stopping = True
+            worker.stop()
         with self._registry.cleanings:
             self._registry.cleanings.notify_all()
 
@@ -187,7 +184,8 @@ class BackgroundCleaner:
         """Clean the dirtiest log, and apply retention if it is due. Returns False if there was nothing to clean."""
         user, settings = self._user(), self._settings
         if user is None or settings is None or self._state.closed:
-            worker.stopping = worker.thread is not None
+            if worker.thread is not None:
+                worker.stop()
             return False
         logs = [log for log in self._registry.open_logs() if is_compacted(log)]
         self._last_run_ms = self._now_ms()

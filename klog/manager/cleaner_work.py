@@ -91,7 +91,8 @@ class CleanerWork:
             for log, error in found.failures:
                 self._failed(log, error, settings)
             correct_checkpoints(self._files, found.candidates)
-            self.dirtiest, worker.delay_ms = found.dirtiest, found.delay_ms
+            self.dirtiest = found.dirtiest
+            worker.surveyed(found.delay_ms)
             self._chosen = [candidate.log for candidate in found.chosen()][::-1]
             self._good_until_ms = now_ms + _GOOD_MS if len(free) > _MANY else 0
             chosen = self._begin_chosen(now_ms)
@@ -127,7 +128,7 @@ class CleanerWork:
                 write_first_dirty(log._core, stats.end, rewritten)
             else:
                 self._postpone(log, settings)
-            worker.stats, worker.seconds = stats, self._clock.monotonic() - started
+            worker.cleaned(stats, self._clock.monotonic() - started)
             self.times.note(worker.seconds)
             _log_stats(log, stats, worker.seconds)
         except Exception as error:

@@ -82,11 +82,10 @@ class LogDirectory:
         self.closed_well: set[Partition] = set()  # closed cleanly in this run: loading them again needs no recovery
         self.closed_badly: set[Partition] = set()  # closed uncleanly: the next load must recover them
         self.directory_id: uuid.UUID | None = None
-        # In the background; False if there is no thread.
         self.flush_soon: Callable[[LogCore], bool] = lambda _log: False
-        self.write_soon: Callable[[LogDirectory], bool] = lambda _directory: False  # recovery points
-        self.lower_positions: Callable[[LogCore, int, bool], None] = lambda *_: None  # of named readers
-        self.on_failure: Callable[[LogDirectory, str], None] = lambda _directory, _reason: None
+        self._write_soon: Callable[[LogDirectory], bool] = lambda _directory: False
+        self.lower_positions: Callable[[LogCore, int, bool], None] = lambda *_: None
+        self._on_failure: Callable[[LogDirectory, str], None] = lambda _directory, _reason: None
         self._files = files
         self._mutex = OwnLock()  # guards the dictionaries and their files
         self._on_disk: dict[str, dict[Partition, int]] = {}  # checkpoints as this process has written them
@@ -100,6 +99,21 @@ class LogDirectory:
 
     def __repr__(self) -> str:
         return f"<LogDirectory {self.path}{' offline' if self.offline else ''}>"
+
+    def report_to(
+        self,
+        on_failure: Callable[[LogDirectory, str], None],
+        lower_positions: Callable[[LogCore, int, bool], None],
+    ) -> None:
+        """on_failure is called when it goes offline, with the reason. lower_positions is called when a log is
+        truncated, and lowers the positions of named readers."""
+        self._on_failure, self.lower_positions = on_failure, lower_positions
+
+    def work_in_background(
+        self, flush_soon: Callable[[LogCore], bool], write_soon: Callable[[LogDirectory], bool]
+    ) -> None:
+        """Leave flushes of logs and writes of the recovery points to these. They return False if there is no thread."""
+        self.flush_soon, self._write_soon = flush_soon, write_soon
 
     # ---- start -----------------------------------------------------------------------------------------------------
 
@@ -340,7 +354,7 @@ class LogDirectory:
             self.points[log.topic, log.partition] = log.recovery_point
             if self._deferring or self._written_soon:
                 return
-            self._written_soon = self.write_soon(self)
+            self._written_soon = self._write_soon(self)
             if not self._written_soon:
                 self._write(checkpoint.RECOVERY_POINT, self.points)
 
@@ -424,7 +438,7 @@ class LogDirectory:
             self.failed_at_work = True
             self.was_clean = False
             _log.error("event=directory_offline path=%s reason=%s", self.path, reason)
-            self.on_failure(self, reason)
+            self._on_failure(self, reason)
 
     def left_out(self, reason: str) -> None:
         """It could not be opened, and the manager goes on without it."""

@@ -53,8 +53,7 @@ class LogRegistry:
     def __post_init__(self) -> None:
         self.after_fork()
         for directory in self._directories:
-            directory.on_failure = self._directory_failed
-            directory.lower_positions = partial(self._lower_positions, directory)
+            directory.report_to(self._directory_failed, partial(self._lower_positions, directory))
 
     def after_fork(self) -> None:
         """Reset in a forked child, where no thread is loading or cleaning a log."""

@@ -49,11 +49,12 @@ def test_gauges_exist_while_the_cleaner_runs(tmp_path: Path) -> None:
 
 def slowest(logs: klog.LogManager, seconds: list[float]) -> None:
     """Set these times as the times of several threads."""
+    from klog.cleaner import RoundStats
     from klog.manager.cleaner_worker import Worker
 
     workers = [Worker() for _ in seconds]
     for worker, each in zip(workers, seconds, strict=True):
-        worker.seconds = each
+        worker.cleaned(RoundStats(), each)
     logs._cleaner._workers = workers
 
 

@@ -108,8 +108,9 @@ def test_gauges_of_several_threads(tmp_path: Path) -> None:
         logs.start()
         until(lambda: len(logs._cleaner._workers) == 3)
         for number, worker in enumerate(logs._cleaner._workers):
-            worker.stats = RoundStats(map_utilization=number / 10, bytes_read=100, bytes_written=10 * number)
-            worker.seconds, worker.delay_ms = number, number * 1000
+            stats = RoundStats(map_utilization=number / 10, bytes_read=100, bytes_written=10 * number)
+            worker.cleaned(stats, number)
+            worker.surveyed(number * 1000)
         metrics = logs.metrics()
         assert metrics["max-buffer-utilization-percent"] == {"": pytest.approx(20)}
         assert metrics["cleaner-recopy-percent"] == {"": pytest.approx(10)}

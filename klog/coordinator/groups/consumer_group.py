@@ -70,6 +70,10 @@ class ConsumerGroup:
         self._refresh_due_ms = 0
         self._names_resolved: int | None = None
 
+    def configure(self, config: ConsumerGroupConfig) -> None:
+        """Take over a changed configuration."""
+        self.config = config
+
     # ---- queries ---------------------------------------------------------------------------------------------------
 
     @property

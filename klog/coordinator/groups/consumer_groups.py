@@ -109,7 +109,7 @@ class ConsumerGroups:
         """The configuration of a group has changed. Its timers follow with the next heartbeats."""
         group = self._table.get(group_id)
         if isinstance(group, ConsumerGroup):
-            group.config = self._config_of(group_id)
+            group.configure(self._config_of(group_id))
 
     # ---- ConsumerGroupHeartbeat ------------------------------------------------------------------------------------
 

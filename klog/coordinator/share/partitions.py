@@ -108,10 +108,7 @@ class SharePartitions:
             shares = self._groups.setdefault(group_id, {})
             for topic_id, partition in partitions:
                 key = ShareKey(group_id, topic_id, partition)
-                known = shares.get(key)
-                made = Shared(key, state_epoch, start_offset)
-                if known is not None:
-                    made.snapshot_epoch, made.snapshot_offset = known.snapshot_epoch, known.snapshot_offset
+                made = Shared(key, state_epoch, start_offset, before=shares.get(key))
                 self._written(partial(self._log.snapshot, made, self._clock.wall_ms()))
                 shares[key] = made
                 self._opened.discard(key)
@@ -250,7 +247,7 @@ class SharePartitions:
         """Choose the start offset, or follow the log start. After a start of the broker the log may have less than the
         state says, if the machine has failed: what is appended there later is not delivered yet."""
         partition = shared.partition
-        shared.leader_epoch = log.leader_epoch
+        shared.follow_leader(log.leader_epoch)
         if partition.start_offset < 0:
             partition.start_at(_start_offset(log, config, self._clock.wall_ms()))
             plan = Plan((), partition.start_offset, partition.runs)
@@ -259,7 +256,7 @@ class SharePartitions:
             # A snapshot: updates never take a start offset back.
             partition = partition.ended_at(log.log_end_offset)
             self._written(partial(self._log.snapshot, shared, self._clock.wall_ms(), partition))
-            shared.partition = partition
+            shared.replace_partition(partition)
         self._opened.add(shared.key)
         if log.log_start_offset > partition.start_offset:
             partition.start_at(log.log_start_offset)

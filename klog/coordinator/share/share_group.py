@@ -102,6 +102,10 @@ class ShareGroup:
         self._initialized: dict[uuid.UUID, frozenset[int]] = {}
         self._refresh_due_ms = 0  # not in records: when a heartbeat checks the topics again
 
+    def configure(self, config: ShareGroupConfig) -> None:
+        """Take over a changed configuration."""
+        self.config = config
+
     # ---- queries ---------------------------------------------------------------------------------------------------
 
     @property

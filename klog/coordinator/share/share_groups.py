@@ -109,7 +109,7 @@ class ShareGroups:
         """The configuration of a group has changed. Its sessions follow with the next heartbeats."""
         group = self._table.get(group_id)
         if isinstance(group, ShareGroup):
-            group.config = self._config(group_id)
+            group.configure(self._config(group_id))
 
     def topics_changed(self) -> None:
         """Topics were created, deleted, or have more partitions: states of deleted ones go, and the next heartbeats

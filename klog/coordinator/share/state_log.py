@@ -62,13 +62,24 @@ class Shared:
         "updates",
     )
 
-    def __init__(self, key: ShareKey, state_epoch: int, start_offset: int = -1) -> None:
+    def __init__(self, key: ShareKey, state_epoch: int, start_offset: int = -1, before: Shared | None = None) -> None:
+        """before: the state of the same partition that this one replaces: its snapshot is followed by the new one."""
         self.key = key
         self.partition = SharePartition(start_offset)
         self.state_epoch = state_epoch
         self.leader_epoch = -1
-        self.snapshot_epoch = self.updates = 0
-        self.snapshot_offset = self.create_ms = -1
+        self.updates = 0
+        self.snapshot_epoch: int = 0 if before is None else before.snapshot_epoch
+        self.snapshot_offset: int = -1 if before is None else before.snapshot_offset
+        self.create_ms = -1
+
+    def follow_leader(self, leader_epoch: int) -> None:
+        """The next records have this epoch."""
+        self.leader_epoch = leader_epoch
+
+    def replace_partition(self, partition: SharePartition) -> None:
+        """Go on with another state of the partition, which a snapshot has written."""
+        self.partition = partition
 
 
 class ShareStateLog:
