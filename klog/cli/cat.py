@@ -157,24 +157,21 @@ def command(
                 click.echo(f"klog: {hidden}: --isolation log_end shows all records", err=True)
         if isinstance(start, int) and all(start > log.log_end_offset for log in found):
             max(found, key=lambda log: log.log_end_offset).check_held(start)
-        feeds = [_Feed(log, start, stop, isolation, control, len(numbers) > 1) for log in found]
-
-        def added() -> list[_Feed]:
-            """Those of partitions that are new since the last call."""
-            new = [] if partition is not None else [n for n in logs.topics().get(topic, ()) if n not in numbers]
-            numbers.extend(new)
-            return [_Feed(logs.log(topic, number), "earliest", stop, isolation, control, True) for number in new]
-
-        records = _limited(_followed(feeds, added, logs.paths) if follow else _once(feeds), limit)
+        starts = {log.partition: _start(log, start, isolation, len(numbers) > 1) for log in found}
+        if follow:
+            tail = logs.tail(topic, starts, partition=partition, isolation=isolation, include_control=control)
+            records = _limited(_from_time_to_come(tail, start), limit)
+        else:
+            records = _limited(_once(found, starts, stop, isolation, control), limit)
         if as_json and not follow:
             with json_list({"directory": directory, "topic": topic}, "records") as item:
-                _print(records, lambda record: item(_json(record, raw)))
+                _print(records, lambda record: item(_json(record, raw)), follow)
         elif form is not None:
-            _print(records, lambda record: sys.stdout.buffer.write(form(record)))
+            _print(records, lambda record: sys.stdout.buffer.write(form(record)), follow)
         elif as_json or as_jsonl:
-            _print(records, lambda record: print(_json(record, raw)))
+            _print(records, lambda record: print(_json(record, raw)), follow)
         else:
-            _print(records, lambda record: print(_text(record, raw)))
+            _print(records, lambda record: print(_text(record, raw)), follow)
 
 
 def _hidden(log: Log) -> str:
@@ -205,66 +202,36 @@ def _partitions(logs: LogManager, topic: str, partition: int | None) -> list[int
     return [partition]
 
 
-class _Feed:
-    """Reads one partition, and keeps the position."""
-
-    def __init__(
-        self, log: Log, start: int | str, stop: int | str | None, isolation: Isolation, control: bool, clamp: bool
-    ) -> None:
-        self.log, self._isolation, self._control = log, isolation, control
-        if isinstance(start, int) and start < 0:
-            start = max(getattr(log, _ENDS[isolation]) + start, log.log_start_offset)
-        elif clamp and isinstance(start, int):  # one offset for many partitions: limited to the offsets of each
-            start = min(max(start, log.log_start_offset), log.log_end_offset)
-        self._next: int | str = start
-        self._stop = stop
-
-    def read(self) -> Iterator[Record]:
-        """Read from the position to the current end."""
-        reader = self.log.read(self._next, self._stop, isolation=self._isolation, include_control=self._control)
-        for record in reader:
-            self._next = record.offset + 1
-            yield record
-
-    def settle(self, now_ms: int) -> None:
-        """Turn `latest`, and a time that is not to come, into an offset: later, `now` and ages are other times."""
-        from klog.log.read.positions import timestamp_ms
-
-        position = self._next
-        if isinstance(position, int) or position.lower() == "earliest":
-            return
-        if position.lower() == "latest" or timestamp_ms(position, now_ms) <= now_ms:
-            self._next = self.log.read(position, isolation="log_end").ranges[0][1]
-
-    def refresh(self) -> None:
-        """Make newly appended records visible."""
-        self.log.refresh()
+def _start(log: Log, start: int | str, isolation: Isolation, clamp: bool) -> int | str:
+    """Return where to begin in a partition. clamp: one offset for many partitions is limited to those of each."""
+    if isinstance(start, int) and start < 0:
+        return max(int(getattr(log, _ENDS[isolation])) + start, log.log_start_offset)
+    return min(max(start, log.log_start_offset), log.log_end_offset) if clamp and isinstance(start, int) else start
 
 
-def _once(feeds: list[_Feed]) -> Iterator[Record]:
-    for feed in feeds:
-        yield from feed.read()
+def _once(
+    logs: list[Log], starts: dict[int, int | str], stop: int | str | None, isolation: Isolation, control: bool
+) -> Iterator[Record]:
+    for log in logs:
+        yield from log.read(starts[log.partition], stop, isolation=isolation, include_control=control)
 
 
-def _followed(feeds: list[_Feed], added: Callable[[], list[_Feed]], directories: Iterable[str]) -> Iterator[Record]:
+def _from_time_to_come(records: Iterable[Record], start: int | str) -> Iterator[Record]:
+    """The records, which begin at the end of the log if the start is later than now: in each partition from the first
+    one that is not before it."""
     from klog.clock import SystemClock
-    from klog.log import waiter_for
+    from klog.log.read.positions import timestamp_ms
 
-    for feed in feeds:
-        feed.settle(SystemClock().wall_ms())
-    while True:
-        with waiter_for([feed.log for feed in feeds], directories) as waiter:
-            while not (new := added()):
-                found = False
-                for feed in feeds:
-                    feed.refresh()
-                    for item in feed.read():
-                        found = True
-                        yield item
-                if not found:
-                    sys.stdout.flush()
-                    waiter.wait()
-        feeds += new
+    now = SystemClock().wall_ms()
+    first = now if isinstance(start, int) or start.lower() in ("earliest", "latest") else timestamp_ms(start, now)
+    if first <= now:
+        yield from records
+        return
+    begun = set()
+    for record in records:
+        if record.partition in begun or record.timestamp >= first:
+            begun.add(record.partition)
+            yield record
 
 
 def _limited(records: Iterator[Record], limit: int | None) -> Iterator[Record]:
@@ -279,9 +246,11 @@ def _limited(records: Iterator[Record], limit: int | None) -> Iterator[Record]:
             return
 
 
-def _print(records: Iterator[Record], show: Callable[[Record], Any]) -> None:
+def _print(records: Iterator[Record], show: Callable[[Record], Any], at_once: bool) -> None:
     for record in records:
         show(record)
+        if at_once:  # the next one may be long in coming
+            sys.stdout.flush()
     sys.stdout.flush()
 
 

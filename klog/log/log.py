@@ -468,12 +468,13 @@ class Log:
         *,
         timeout: float | None = None,
         isolation: Isolation = "high_watermark",
+        include_control: bool = False,
         decode: Decode | None = None,
         on_bad: OnBad = "raise",
         dead_letter: DeadLetter | None = None,
     ) -> tail.LogTail:
         """Records from start on, as they arrive, for `for` or `async for`. Ends after `timeout` seconds without any.
-        decode, on_bad, dead_letter: of decoded(), as in read().
+        include_control, as in read(). decode, on_bad, dead_letter: of decoded(), as there.
 
         Sleeps until a writer in this or another process appends. Raises OffsetOutOfRange if the next record was deleted
         before it was read, LogTruncated if the log was truncated below it.
@@ -484,8 +485,9 @@ class Log:
         isolation_levels.bound(core, isolation)
         first = resolve(core, start, core.log_start_offset, core.clock.wall_ms())
         core.check_held(first)
-        decoding = optional_decoding(core.topic, decode, on_bad, dead_letter)
-        return tail.LogTail(core, first, timeout, isolation, decoding)
+        include_control = flag("include_control", include_control)
+        decoding = optional_decoding(core.topic, decode, on_bad, dead_letter, include_control)
+        return tail.LogTail(core, first, timeout, isolation, include_control, decoding)
 
     def chunks(
         self,

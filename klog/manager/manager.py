@@ -716,6 +716,7 @@ class LogManager:
         partition: int | None = None,
         timeout: float | None = None,
         isolation: Isolation = "high_watermark",
+        include_control: bool = False,
         missing_topic: MissingTopic = "error",
         decode: Decode | None = None,
         on_bad: OnBad = "raise",
@@ -725,10 +726,10 @@ class LogManager:
         Each partition's records are in order. Ends after `timeout` seconds without any.
 
         start: one position for each partition, or {partition: position}. Partitions that it leaves out, or that are
-        added later, are read from their first record. missing_topic: "wait" waits for a topic that
-        does not exist yet. decode, on_bad, dead_letter: of decoded(), as in read(). Sleeps until a writer in this or
-        another process appends. Raises UnknownTopicOrPartition, OffsetOutOfRange, also if the next record was deleted
-        before it was read, and LogTruncated if the log was truncated below it.
+        added later, are read from their first record. missing_topic: "wait" waits for a topic that does not exist yet.
+        include_control, as in read(). decode, on_bad, dead_letter: of decoded(), as there. Sleeps until a writer in
+        this or another process appends. Raises UnknownTopicOrPartition, OffsetOutOfRange, also if the next record was
+        deleted before it was read, and LogTruncated if the log was truncated below it.
         """
         from klog.manager.topic_tail import tail_of
 
@@ -737,8 +738,9 @@ class LogManager:
         if not isinstance(start, Mapping):
             start = checked_position("start", start)
         source = self._readers.source(topic, partition, missing_topic)
-        decoding = optional_decoding(source.topic, decode, on_bad, dead_letter)
-        return tail_of(source, start, isolation, timeout, decoding)
+        include_control = arguments.flag("include_control", include_control)
+        decoding = optional_decoding(source.topic, decode, on_bad, dead_letter, include_control)
+        return tail_of(source, start, isolation, include_control, timeout, decoding)
 
     def reader(
         self,

@@ -45,6 +45,7 @@ class TopicCursor:
         isolation: Isolation,
         decoding: Decoding | None = None,
         *,
+        include_control: bool = False,
         follow: Callable[[], None] = lambda: None,
     ) -> None:
         self.position: dict[int, int] = {}
@@ -53,6 +54,7 @@ class TopicCursor:
         self._missing = missing
         self._isolation = isolation
         self.decoding = decoding
+        self._include_control = include_control
         self._follow = follow
         self._last: dict[int, LastReturned] = {}
 
@@ -134,7 +136,9 @@ class TopicCursor:
             return None
         self._last_of(log).begin(log._core)
         start, stop = self._next_of(log), log.bound(self._isolation)
-        return (log.read(start, stop, isolation=self._isolation), stop) if start < stop else None
+        if start >= stop:
+            return None
+        return log.read(start, stop, isolation=self._isolation, include_control=self._include_control), stop
 
     def _passed(self, partition: int, at: int, stop: int) -> None:
         """Go past control records, and offsets that were compacted away, up to the end of a range. Not if the position

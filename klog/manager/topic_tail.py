@@ -147,14 +147,19 @@ class _Watch:
 
 
 def tail_of(
-    source: TopicSource, start: TopicPosition, isolation: Isolation, timeout: float | None, decoding: Decoding | None
+    source: TopicSource,
+    start: TopicPosition,
+    isolation: Isolation,
+    include_control: bool,
+    timeout: float | None,
+    decoding: Decoding | None,
 ) -> TopicTail[Record]:
     """Tail a topic from a position on. Partitions that appear later, or that a mapping leaves out, are read from their
     first record.
 
     Raises OffsetOutOfRange, ValueError.
     """
-    cursor = TopicCursor("tail", "error", isolation, decoding)
+    cursor = TopicCursor("tail", "error", isolation, decoding, include_control=include_control)
     partitions = source.partitions()
     check_positions("start", start, source.topic, partitions)
     for log in source.logs(partitions):

@@ -124,6 +124,32 @@ def test_following_from_now_prints_what_is_appended_from_then_on(
     assert (json.loads(output)["value"], errors) == ("late", "")
 
 
+@pytest.mark.parametrize("follower", [["--from", "19999", "-n", "3"]], indirect=True)
+def test_following_ends_at_a_truncation_below_what_was_printed(follower: tuple[subprocess.Popen[str], Path]) -> None:
+    """What follows would not be the continuation."""
+    process, data = follower
+    assert process.stdout is not None
+    assert json.loads(process.stdout.readline())["offset"] == 19_999
+    with klog.open(data) as logs:
+        logs.log("t").truncate_to(19_990)
+        logs.append("t", [(b"k", b"new")] * 20)
+        output, errors = process.communicate(timeout=PATIENCE)
+    assert (process.returncode, output) == (1, "")
+    assert "t-0 was truncated below offset 20000" in errors
+
+
+@pytest.mark.parametrize("follower", [["--from", "2999-01-01", "--control"]], indirect=True)
+def test_following_from_a_time_to_come(follower: tuple[subprocess.Popen[str], Path]) -> None:
+    process, data = follower
+    assert process.stdout is not None
+    late = 32_503_680_000_000
+    with klog.open(data) as logs:
+        logs.alter_topic("t", {"message.timestamp.after.max.ms": 1 << 60})
+        for value, at in (b"before", 1000), (b"from then on", late), (b"out of order", 1000):
+            logs.append("t", [klog.Record(b"k", value, timestamp=at)])
+        assert [json.loads(process.stdout.readline())["value"] for _ in range(2)] == ["from then on", "out of order"]
+
+
 def test_a_pipe_gets_no_colour_and_no_progress(data: Path) -> None:
     for args in (["verify", data], ["ls", data], ["dump", data, "--batches"]):
         result = _run(*args)

@@ -6,6 +6,7 @@ import asyncio
 import threading
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from klog.disk import watch
 from klog.errors import LogClosed, OffsetOutOfRange, UnknownTopicOrPartition
 from klog.log.read import in_thread
 from klog.manager.catalog import TopicCatalog
+from tests.support.batches import marker, transactional
 from tests.support.patience import PATIENCE
 from tests.support.resources import open_descriptors
 
@@ -80,6 +82,19 @@ def test_a_tail_raises_if_the_log_has_grown_again(tmp_path: Path, taken: int, ch
         for tail in tails:
             with pytest.raises(OffsetOutOfRange, match=f"below offset {taken}"):
                 asyncio.run(collected(tail)) if use == "task" else list(tail)
+
+
+def test_a_tail_with_control_records(tmp_path: Path) -> None:
+    with klog.open(tmp_path, create=True) as logs:
+        logs.create_topic("t")
+        log = logs.log("t")
+        log.append_batches(transactional(7, 0, 0))
+        log.append_batches(marker(7, 0, "commit"), origin="coordinator")
+        log.append([(b"k", b"v")])
+        for tail in (log.tail, partial(logs.tail, "t")):
+            for control, offsets in (False, [0, 2]), (True, [0, 1, 2]):
+                found = [record.offset for record in tail("earliest", timeout=0, include_control=control)]
+                assert found == offsets
 
 
 def test_a_tail_goes_on_after_a_truncation_above_it(tmp_path: Path) -> None:

@@ -110,12 +110,14 @@ class Tail(Generic[T]):
         start: int,
         timeout: float | None,
         isolation: Isolation,
+        include_control: bool,
         decoding: Decoding | None,
     ) -> None:
         self._log = log
         self._offset = start
         self._timeout = timeout
         self._isolation = isolation
+        self._include_control = include_control
         self._decoding = decoding
         self._pause = _PAUSE_MIN
         self._begun: Iterator[T] | None = None
@@ -137,7 +139,7 @@ class Tail(Generic[T]):
         for chunk in chunks(log, offset, bound(log, self._isolation), self._isolation, _CHUNK_BYTES, False):
             records, damage, stop = [], None, chunk.stop
             try:
-                for record in chunk.records():
+                for record in chunk.records(include_control=self._include_control):
                     records.append(record)
             except CorruptBatch as error:  # raised by the next call, after the records before it are returned
                 damage, stop = error, records[-1].offset + 1 if records else offset
@@ -235,7 +237,9 @@ class LogTail(Tail[Record]):
         tail(decode=...). Raises BadValue where LogReader.decoded would; ValueError without decode."""
         if self._decoding is None:
             raise ValueError("decoded() needs formats: tail(decode=...)")
-        return DecodedTail(self._log, self._offset, self._timeout, self._isolation, self._decoding)
+        return DecodedTail(
+            self._log, self._offset, self._timeout, self._isolation, self._include_control, self._decoding
+        )
 
     def _made(self, records: list[Record], stop: int) -> tuple[list[Record], int]:
         return records, stop
