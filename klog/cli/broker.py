@@ -7,15 +7,13 @@ from typing import Any
 import click
 
 from klog.cli.output import json_option, print_json, usage_errors
-from klog.cli.quick import DEFAULTS, DURABILITIES, arguments_of
+from klog.cli.quick import DEFAULTS, DURABILITIES, HOST, PORT, arguments_of
 
 
 @click.command("broker")
 @click.argument("directory", metavar="[DIR]", required=False, type=click.Path(file_okay=False))
-@click.option("--host", default=DEFAULTS["host"], show_default=True, help="Address to listen on.")
-@click.option(
-    "--port", default=DEFAULTS["port"], show_default=True, type=click.IntRange(0, 65535), help="0: a free one."
-)
+@click.option("--host", show_default=HOST, help="Address to listen on.")
+@click.option("--port", show_default=str(PORT), type=click.IntRange(0, 65535), help="0: a free one.")
 @click.option(
     "--listener", "listeners", metavar="[NAME://]HOST:PORT", multiple=True, help="Instead of --host and --port."
 )

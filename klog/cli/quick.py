@@ -46,8 +46,8 @@ OF_TESTS: dict[str, Any] = {
 DEFAULTS: dict[str, Any] = {
     **OF_TESTS,
     "directory": None,
-    "host": "127.0.0.1",
-    "port": 9092,
+    "host": None,
+    "port": None,
     "listeners": (),
     "properties": None,
     "config": (),
@@ -56,6 +56,7 @@ DEFAULTS: dict[str, Any] = {
     "manual_clock": False,
     "as_json": False,
 }
+HOST, PORT = "127.0.0.1", 9092  # unless an option or a property names others
 DURABILITIES = ("os", "interval", "sync")
 
 
@@ -105,14 +106,23 @@ def _is_plain(found: dict[str, Any]) -> bool:
 
 
 def arguments_of(
-    *, host: str, port: int, listeners: tuple[str, ...], config: tuple[str, ...], as_json: bool, **others: Any
+    *,
+    host: str | None,
+    port: int | None,
+    listeners: tuple[str, ...],
+    config: tuple[str, ...],
+    as_json: bool,
+    **others: Any,
 ) -> dict[str, Any]:
     """The arguments of klog.cli.serving.serve(), but for print_json, from the parameters of the command."""
     settings = {}
     for each in config:
         name, _, value = each.partition("=")
         settings[name.strip()] = value.strip()
-    addresses = list(listeners) or [f"[{host}]:{port}" if ":" in host else f"{host}:{port}"]
+    addresses = list(listeners)
+    if not addresses and (host, port) != (None, None):
+        host, port = HOST if host is None else host, PORT if port is None else port
+        addresses = [f"[{host}]:{port}" if ":" in host else f"{host}:{port}"]
     tests = {name: value for name in OF_TESTS if (value := others.pop(name)) != OF_TESTS[name]}
     if "sasl" in tests:
         tests["sasl"] = dict(each.split("=", 1) for each in tests["sasl"])

@@ -10,6 +10,7 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from klog._start import NoCollections
+from klog.cli.quick import HOST, PORT
 from klog.errors import KlogError
 from klog.logger import write_warnings
 
@@ -36,15 +37,18 @@ def serve(
     print_json: Callable[[dict[str, Any]], object] | None,
 ) -> None:
     """Serve until SIGTERM, SIGINT or SIGHUP. directory: None for the log.dirs of the properties, without any a
-    temporary one. properties: the path of a server.properties. tests: arguments of a TestBroker. print_json: gets the
-    addresses once clients can connect; None prints a line for people. Raises what Broker does."""
+    temporary one. listeners: [] for those of the properties. properties: the path of a server.properties. tests:
+    arguments of a TestBroker. print_json: gets the addresses once clients can connect; None prints a line for people.
+    Raises what Broker does."""
     write_warnings("klog: %(levelname)s %(name)s %(message)s")
     values: dict[str, Any] = {}
     if properties is not None:
         from klog.config.properties import read_properties
 
-        values = _known(read_properties(properties))
+        values = _known(_without_controllers(read_properties(properties)))
     values |= config
+    named = values.pop("listeners", "")
+    listeners = listeners or [each.strip() for each in named.split(",") if each.strip()] or [f"{HOST}:{PORT}"]
     arguments: dict[str, Any] = {"listeners": listeners, "durability": durability, **tests}
     is_test = bool(tests) or control_port is not None
     if control_port is not None:
@@ -175,11 +179,21 @@ def _announce(broker: Any, more: dict[str, str], print_json: Callable[[dict[str,
     sys.stdout.flush()
 
 
+def _without_controllers(values: dict[str, str]) -> dict[str, str]:
+    """The properties of a file without listeners of a controller, which a node of KRaft may be, too."""
+    controllers = {each.strip().upper() for each in values.get("controller.listener.names", "").split(",")}
+    kept = dict(values)
+    for name in kept.keys() & {"listeners", "advertised.listeners"}:
+        addresses = kept[name].split(",")
+        kept[name] = ",".join(each for each in addresses if each.partition("://")[0].strip().upper() not in controllers)
+    return kept
+
+
 def _known(values: dict[str, str]) -> dict[str, str]:
     """The properties of a server.properties that this broker takes; the others are named on stderr."""
     from klog.broker.properties import PROPERTY_NAMES, is_of_listener, known_properties
 
-    names = known_properties(PROPERTY_NAMES)
+    names = known_properties(PROPERTY_NAMES) | {"listeners"}
     known = {name: value for name, value in values.items() if name in names or is_of_listener(name)}
     ignored = sorted(values.keys() - known)
     if ignored:

@@ -73,9 +73,11 @@ def running(*arguments: Path | str) -> Iterator[subprocess.Popen[bytes]]:
 
 
 @contextmanager
-def announced(*arguments: Path | str) -> Iterator[tuple[subprocess.Popen[bytes], dict[str, Any]]]:
+def announced(
+    *arguments: Path | str, address: tuple[str, ...] = ("--port", "0")
+) -> Iterator[tuple[subprocess.Popen[bytes], dict[str, Any]]]:
     """The running command, and what it has printed."""
-    command = [sys.executable, "-m", "klog", "broker", *map(str, arguments), "--port", "0", "--json"]
+    command = [sys.executable, "-m", "klog", "broker", *map(str, arguments), *address, "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=ROOT) as process:
         try:
             assert process.stdout is not None
@@ -157,6 +159,25 @@ def test_the_log_dirs_of_a_file_are_served_without_dir(tmp_path: Path) -> None:
         assert (tmp_path / "third" / ".lock").exists()
     with running(tmp_path / "fourth", "--properties", file) as process:
         assert (tmp_path / "fourth" / ".lock").exists(), "DIR replaces the log.dirs"
+
+
+def test_the_listeners_of_a_file_are_used_unless_an_option_names_others(tmp_path: Path) -> None:
+    file = tmp_path / "server.properties"
+    file.write_text(
+        "process.roles=broker,controller\n"
+        "controller.listener.names=CONTROLLER\n"
+        "listeners=INSIDE://127.0.0.1:0, OUTSIDE://127.0.0.1:0, CONTROLLER://:9093\n"
+        "advertised.listeners=OUTSIDE://localhost:19092,CONTROLLER://localhost:9093\n"
+        "inter.broker.listener.name=INSIDE\n"
+        "listener.security.protocol.map=CONTROLLER:PLAINTEXT,INSIDE:PLAINTEXT,OUTSIDE:PLAINTEXT\n"
+    )
+    with announced("--properties", file, address=()) as (_, facts):
+        inside, outside = (each.partition("://") for each in facts["listeners"])
+        assert (inside[0], outside[0]) == ("INSIDE", "OUTSIDE")
+        assert facts["bootstrap_servers"] == f"{inside[2]},localhost:19092"
+    for option in (("--listener", "OUTSIDE://127.0.0.1:0"), ("--config", "listeners=OUTSIDE://127.0.0.1:0")):
+        with announced("--properties", file, address=option) as (_, facts):
+            assert facts["listeners"] == [f"OUTSIDE://127.0.0.1:{facts['port']}"]
 
 
 def test_an_argument_that_the_broker_refuses_is_a_usage_error() -> None:
