@@ -1,8 +1,6 @@
 from collections.abc import Sequence
 from typing import Self, final
 
-def hash_key(key: bytes, secret: bytes, kernel: str | None = None) -> bytes: ...
-
 @final
 class KeyMap:
     latest_offset: int

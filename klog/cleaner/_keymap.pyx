@@ -9,7 +9,7 @@ these.
 
 cimport cython
 from klog._c.keymap cimport (
-    KL_KEYMAP_ENTRY, KL_KEYMAP_GROUP, kl_hash_t, kl_key_t, kl_keyhash_init, kl_keyhash_t, kl_keymap_bytes, kl_keymap_get,
+    KL_KEYMAP_ENTRY, KL_KEYMAP_GROUP, kl_key_t, kl_keyhash_init, kl_keyhash_t, kl_keymap_bytes, kl_keymap_get,
     kl_keymap_init, kl_keymap_put, kl_keymap_track_stale,
 )
 from libc.stdint cimport int32_t, int64_t, uint8_t, uint64_t
@@ -46,18 +46,6 @@ cdef const char *begin_hash(kl_keyhash_t *hash, bytes secret, str kernel) except
     if name == NULL:
         raise ValueError(f"this processor cannot run {kernel}")
     return name
-
-
-def hash_key(bytes key, bytes secret, str kernel=None):
-    """Return the 16 bytes that stand for a key under a secret. kernel: choose one by name, to test it."""
-    cdef kl_keyhash_t hash
-    cdef kl_key_t wanted
-    cdef kl_hash_t out
-    begin_hash(&hash, secret, kernel)
-    wanted.at = <const uint8_t *>key
-    wanted.size = <size_t>len(key)
-    hash.many(&hash, &wanted, 1, &out)
-    return (<uint8_t *>&out)[:16]
 
 
 @cython.final

@@ -25,7 +25,7 @@ cdef enum:
     NOGIL_MIN = 16 << 10    # bytes of result: taking the GIL back may cost more than less work
 
 cdef kl_lz4_t lz4
-cdef bint looked = False, found = False, wanted = True
+cdef bint looked = False, found = False
 
 
 cdef int find_lz4() except -1:
@@ -53,14 +53,7 @@ cdef int find_lz4() except -1:
 cdef const kl_lz4_t *direct_lz4() except? NULL:
     if not looked:
         find_lz4()
-    return &lz4 if found and wanted else NULL
-
-
-def use_direct(bint on, /):
-    """Use the direct calls from now on, or do not, to test the other path. Returns whether lz4 has direct calls."""
-    global wanted
-    wanted = on
-    return direct_lz4() != NULL
+    return &lz4 if found else NULL
 
 
 def unpack(payload, int64_t bytes_max, /):

@@ -32,8 +32,3 @@ cdef int after(int state, int event) except -1:
     if found < 0:
         raise AssertionError(f"{EVENT_NAMES[event]} while {STATE_NAMES[state]}")
     return found
-
-
-def next_state(state, event):
-    """The name of the state after an event, both by name. AssertionError as above."""
-    return STATE_NAMES[after(STATE_NAMES.index(state), EVENT_NAMES.index(event))]
