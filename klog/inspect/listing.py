@@ -11,7 +11,7 @@ import os
 from typing import Any
 
 from klog import arguments
-from klog.disk import check_directory, exists, is_directory, naming_the_next_step
+from klog.disk import FileState, check_directory, exists, file_state, is_directory, naming_the_next_step
 from klog.errors import CorruptData
 from klog.inspect.batches import HEADER, Broken, Found, plausible, scan
 from klog.inspect.entries import parse_offset_index, parse_time_index
@@ -60,7 +60,9 @@ def ls(path: str | os.PathLike[str]) -> Entry:
         if moved is None and partition_name(name) is not None and holds_only_staging(whole):
             other.append({"path": whole, "state": "staged"})
         elif moved is None and partition_name(name) is not None:
-            found.append(_partition(whole, points))
+            entry = _partition(whole, points)
+            if entry["problem"] is None or is_directory(whole):  # else it was deleted, or moved, meanwhile
+                found.append(entry)
         else:
             other.append({"path": whole, "state": moved or "foreign"})
     return _result(where, ".kafka_cleanshutdown" in names, found, other)
@@ -95,12 +97,27 @@ class _Points:
     """Offsets from the checkpoints of a log.dir; an unreadable file counts as empty."""
 
     def __init__(self, path: str) -> None:
-        self.log_start = self._read(path, "log-start-offset-checkpoint")
-        self.recovery = self._read(path, "recovery-point-offset-checkpoint")
-        self.high_watermark = self._read(path, "replication-offset-checkpoint")
+        names = ("log-start-offset-checkpoint", "recovery-point-offset-checkpoint", "replication-offset-checkpoint")
+        self._paths = [os.path.join(path, name) for name in names]
+        self._states: list[FileState | None] = []
+        self.follow()
 
-    def _read(self, path: str, name: str) -> dict[tuple[str, int], int]:
-        whole = os.path.join(path, name)
+    def follow(self) -> bool:
+        """Read the files again if a writer has replaced one of them. Returns whether it has."""
+        states = [self._state(path) for path in self._paths]
+        if states == self._states:
+            return False
+        self._states = states
+        self.log_start, self.recovery, self.high_watermark = map(self._read, self._paths)
+        return True
+
+    def _state(self, whole: str) -> FileState | None:
+        try:
+            return file_state(whole)
+        except OSError:
+            return None
+
+    def _read(self, whole: str) -> dict[tuple[str, int], int]:
         try:
             return {
                 (topic, partition): offset for topic, partition, offset in parse_checkpoint(read_small(whole), whole)
@@ -110,7 +127,9 @@ class _Points:
 
 
 def _partition(path: str, points: _Points, looks: int = LOOKS_MAX) -> Entry:
-    """Return the entry of a partition. It looks again if a file is gone: a writer removes some."""
+    """Return the entry of a partition. It looks again if a file is gone, since a writer removes some, or if there is a
+    problem and the checkpoints have changed: they were perhaps those of a deleted topic of this name."""
+    points.follow()
     name = os.path.basename(os.path.abspath(path))
     key = partition_name(name) or (name, 0)
     result: Entry = {
@@ -137,6 +156,8 @@ def _partition(path: str, points: _Points, looks: int = LOOKS_MAX) -> Entry:
         if isinstance(error, FileNotFoundError) and looks > 1:
             return _partition(path, points, looks - 1)
         result["problem"] = f"{os.path.basename(os.fsdecode(error.filename or path))}: {error.strerror}"
+    if result["problem"] is not None and looks > 1 and points.follow():
+        return _partition(path, points, looks - 1)
     return result
 
 

@@ -12,7 +12,7 @@ import pytest
 
 import klog
 from klog.disk import RealFiles
-from klog.inspect import dump, ls
+from klog.inspect import dump, listing, ls
 from klog.manager import move_note
 from klog.record import encode
 from klog.security import Users
@@ -234,6 +234,31 @@ def test_a_partition_that_has_lost_every_segment_has_a_problem(tmp_path: Path) -
         (entry,) = ls(where)["topics"][0]["partitions"]
         assert entry["log_end_offset"] is None
         assert entry["problem"] == "no segment, but records below offset 1 were flushed: they are missing"
+
+
+@pytest.mark.parametrize("again", [False, True])
+@pytest.mark.parametrize("at", ["is_directory", "_read_files"])
+def test_a_topic_that_is_deleted_meanwhile_has_no_problem(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, at: str, again: bool
+) -> None:
+    with klog.open(tmp_path, create=True) as logs:
+        logs.create_topic("t")
+        logs.append("t", [(b"k", b"v")] * 5)
+        logs.log("t").delete_records(3)
+    with klog.open(tmp_path) as logs:
+        before, left = getattr(listing, at), [again]
+
+        def delete(*arguments: Any, **options: Any) -> Any:
+            if left:
+                logs.delete_topic("t")
+                if left.pop():
+                    logs.create_topic("t")
+            return before(*arguments, **options)
+
+        monkeypatch.setattr(listing, at, delete)
+        entries = [entry for topic in ls(tmp_path)["topics"] for entry in topic["partitions"]]
+    fields = ("problem", "log_start_offset", "log_end_offset", "high_watermark")
+    assert [[entry[name] for name in fields] for entry in entries] == [[None, 0, 0, None]] * again
 
 
 def test_what_a_writer_removes_meanwhile_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
