@@ -14,7 +14,7 @@ import os
 TYPE_CHECKING = False  # as in typing, which `import klog` does not load
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from typing import Any, ClassVar
+    from typing import Any, ClassVar, SupportsIndex
 
 
 class KlogError(Exception):
@@ -26,6 +26,10 @@ class KlogError(Exception):
     def meters(self) -> Mapping[str, int]:
         """{name of a Kafka metric: its increment} when a broker refuses a produced batch with this error."""
         return {}
+
+    def __reduce_ex__(self, _protocol: SupportsIndex) -> tuple[Any, ...]:
+        """As __reduce__ of the class states it, with what was set or noted since (add_note)."""
+        return (*self.__reduce__()[:2], vars(self))
 
 
 class CorruptData(KlogError):
@@ -105,9 +109,6 @@ class CorruptBatch(CorruptData):
     """
 
     next_offset: int | None = None
-
-    def __reduce__(self) -> tuple[object, ...]:
-        return (*super().__reduce__(), {"next_offset": self.next_offset})
 
 
 class UnsupportedBatch(CorruptBatch):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import pickle
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,22 @@ import pyarrow
 import pytest
 
 import klog
-from klog.errors import InvalidConfig, InvalidPartitions, InvalidTopic, TopicExists, UnknownTopicOrPartition
+from klog.errors import (
+    BadValue,
+    CorruptBatch,
+    CorruptFrame,
+    InvalidConfig,
+    InvalidPartitions,
+    InvalidTopic,
+    KlogError,
+    OffsetOutOfRange,
+    PeerGone,
+    ReadFailed,
+    TopicExists,
+    UnexpectedAppendOffset,
+    UnknownTopicOrPartition,
+)
+from klog.importing.errors import RowError, UnknownColumn
 from tests.support.logs import tree
 
 klog_: Any = klog  # the tested calls fail type checks
@@ -272,3 +288,27 @@ def test_a_directory_that_is_not_there(tmp_path: Path, call: str) -> None:
     with pytest.raises(NotADirectoryError, match="not a directory; name a log.dir"):
         DIRECTORIES[call](path)
     assert [each.name for each in tmp_path.iterdir()] == ["nope"]
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        BadValue("t-0", 1, "key", "no UTF-8", "Correct it."),
+        CorruptBatch("crc", path="t-0/0.log", position=1, offset=2),
+        CorruptFrame("short", position=1, field="topics[0]"),
+        OffsetOutOfRange(5, 0, 3, "t-0"),
+        PeerGone(32, 7),
+        ReadFailed(5, "Input/output error", "t-0/0.log", 8),
+        RowError("no number", path="f.csv", line=3),
+        TopicExists("t"),
+        UnexpectedAppendOffset(5, 6, 3, "t-0"),
+        UnknownColumn("f.csv", "a", ["b"]),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_an_error_of_another_process_keeps_its_notes_and_attributes(error: KlogError) -> None:
+    """Such as how many records an import had appended before it."""
+    error.add_note("3 of 5 records were appended before that")
+    again = pickle.loads(pickle.dumps(error))
+    assert (type(again), str(again), again.__notes__) == (type(error), str(error), error.__notes__)
+    assert vars(again) == vars(error)

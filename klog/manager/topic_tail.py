@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Generic, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 from klog.clock import SystemClock
 from klog.disk import Waiter
@@ -58,6 +58,10 @@ class TopicTail(Generic[T]):
         self._decoded = decoded
         self._timeout = timeout
         self._begun: Iterator[T] | None = None
+
+    def __reduce__(self) -> Any:
+        topic = self._source.topic
+        raise TypeError(f"a tail of topic {topic!r} belongs to its process: call logs.tail({topic!r}) there")
 
     def decoded(self) -> TopicTail[Decoded]:
         """This tail with decoded keys and values: tuples (record, key, value), for `for` and `async for`. Needs decode=

@@ -171,6 +171,8 @@ def test_what_only_reads_can_be_sent_to_another_process(tmp_path: Path) -> None:
                 (writer.read("t"), "send its path"),
                 (named, "logs.reader"),
                 (writer.log("t").segments[0], "send its path or its offsets"),
+                (writer.tail("t"), r"logs\.tail\('t'\)"),
+                (writer.latest_by_key("t"), "call it there"),
             ):
                 with pytest.raises(TypeError, match=f"belongs to its process: .*{hint}"):
                     pickle.dumps(one)

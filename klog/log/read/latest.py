@@ -17,7 +17,7 @@ from bisect import bisect_left
 from collections.abc import ItemsView, Iterable, Iterator, Mapping, Sequence, Set, ValuesView
 from functools import cached_property, partial
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from klog import record as record_package
 from klog.arguments import LONG_MAX
@@ -161,6 +161,9 @@ class LatestByKey(tables.Tabular, Mapping[bytes, Record]):
         self._decoding = decoding
         self._merging = threading.RLock()  # guards the next one; from Python 3.12 on a cached_property has no lock
         self._is_merged = False
+
+    def __reduce__(self) -> Any:
+        raise TypeError("what latest_by_key() returned belongs to its process: call it there, on a log or manager")
 
     @property
     def _parts(self) -> Sequence[LatestOfLog]:
