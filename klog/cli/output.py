@@ -54,7 +54,7 @@ def error_fields(error: BaseException) -> dict[str, Any]:
     elif isinstance(error, OSError) and not isinstance(error, KlogError):
         message, path = os_error(error), error.filename
     else:
-        message = str(error) or "interrupted"
+        message = ("" if isinstance(error, SystemExit) else str(error)) or "interrupted"
     return {
         "type": type(error).__name__,
         "message": message,
@@ -171,7 +171,7 @@ def json_list(head: dict[str, Any], name: str) -> Iterator[Callable[[str], None]
     problem = ""
     try:
         yield item
-    except (KlogError, OSError, KeyboardInterrupt) as error:
+    except (KlogError, OSError, KeyboardInterrupt, SystemExit) as error:
         problem = f',"error":{to_json(error_fields(error))}'
         raise
     finally:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
 
 import pytest
 
 import klog
-from klog.cli.output import fitted
+from klog.cli.output import ended_by_signals, fitted, json_list
 from tests.cli.test_verbs import ok, ok_json, run
 
 TOPIC = "a-topic-with-a-very-long-name-that-differs-at-the-end"
@@ -94,3 +95,22 @@ def test_every_key_can_be_explained() -> None:
         assert explain(name).name == name and explain(name.replace(".", "_")).name == name
         assert explain(name).meaning
         ok("config", "explain", name)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_list_that_a_signal_ends_is_valid_json_with_an_error(
+    number: signal.Signals, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def interrupted() -> None:
+        with ended_by_signals(), json_list({}, "records") as item:
+            item("1")
+            signal.raise_signal(number)
+
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)  # ignored if the suite runs in the background
+    try:
+        with pytest.raises((KeyboardInterrupt, SystemExit)):
+            interrupted()
+    finally:
+        signal.signal(signal.SIGINT, before)
+    found = json.loads(capsys.readouterr().out)
+    assert (found["records"], found["error"]["message"]) == ([1], "interrupted")
