@@ -118,7 +118,7 @@ class VerbGroup(click.Group):
         except BrokenPipeError:
             discard_stdout()
             return OK
-        except (click.ClickException, click.Abort, KeyboardInterrupt, KlogError, OSError) as error:
+        except (click.ClickException, click.Abort, KeyboardInterrupt, SystemExit, KlogError, OSError) as error:
             return failed(error, as_json=as_json and not printed.began_json)
 
     def _call(self, args: list[str], prog_name: str | None, extra: dict[str, Any]) -> int:
@@ -144,9 +144,9 @@ def failed(error: BaseException, *, as_json: bool) -> int:
     if isinstance(error, click.ClickException):
         error.show()
         return USAGE if isinstance(error, click.UsageError) else error.exit_code
-    if isinstance(error, (click.Abort, KeyboardInterrupt)):
-        _report("interrupted")
-        return INTERRUPTED
+    if isinstance(error, (click.Abort, KeyboardInterrupt, SystemExit)):
+        _report("interrupted", *getattr(error.__cause__ or error, "__notes__", ()))  # click makes an Abort of Ctrl-C
+        return error.code if isinstance(error, SystemExit) and isinstance(error.code, int) else INTERRUPTED
     if isinstance(error, OSError) and error.filename == STDOUT:
         discard_stdout()  # what is still buffered would fail again when the process exits
     message = os_error(error) if isinstance(error, OSError) and not isinstance(error, KlogError) else str(error)
@@ -155,9 +155,9 @@ def failed(error: BaseException, *, as_json: bool) -> int:
 
 
 def _report(message: str, *notes: str) -> None:
-    click.echo(f"klog: {message}", err=True)
-    for note in notes:
-        click.echo(f"klog: {note}", err=True)
+    with contextlib.suppress(OSError):  # of a terminal that has closed
+        for line in (message, *notes):
+            click.echo(f"klog: {line}", err=True)
 
 
 @click.group(

@@ -442,6 +442,48 @@ def test_a_verb_that_a_signal_ends_leaves_no_temporary_and_a_clean_log_dir(data:
     assert _run("verify", data).returncode == 0
 
 
+_ENDED_IMPORT = """
+import itertools, signal, sys
+from klog import LogManager
+number = int(sys.argv.pop(1))
+append = LogManager.append
+def interrupted(self, topic, records, **options):
+    append(self, topic, itertools.islice(records, 2), **options)
+    signal.raise_signal(number)
+LogManager.append = interrupted
+from klog.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 128 + signal.SIGTERM)])
+def test_an_interrupted_import_reports_how_much_it_has_appended(data: Path, number: int, code: int) -> None:
+    (data / "f.csv").write_text("a\n1\n2\n3\n")
+    result = subprocess.run(
+        [
+            sys.executable,
+            "-c",
+            _ENDED_IMPORT,
+            str(int(number)),
+            "import",
+            data / "f.csv",
+            "--dir",
+            data,
+            "--topic",
+            "u",
+        ],
+        capture_output=True,
+        text=True,
+        env=_environment(),
+        timeout=PATIENCE,
+        check=False,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+    lines = result.stderr.strip().splitlines()
+    assert lines == ["klog: interrupted", "klog: 2 of 3 records were appended to u before that"]
+    assert (result.returncode, result.stdout) == (code, "")
+
+
 def test_a_verb_under_nohup_outlives_its_terminal(data: Path) -> None:
     args = ("export", data, "--topic", "t", "-o", data.parent / "t.jsonl")
     assert _ended(signal.SIGHUP, *args, ignored=True) == 0
