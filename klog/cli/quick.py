@@ -126,7 +126,7 @@ def arguments_of(
     tests = {name: value for name in OF_TESTS if (value := others.pop(name)) != OF_TESTS[name]}
     if "sasl" in tests:
         tests["sasl"] = dict(each.split("=", 1) for each in tests["sasl"])
-    return {**others, "listeners": addresses, "config": settings, "tests": tests}
+    return {**others, "listeners": addresses, "default": f"{HOST}:{PORT}", "config": settings, "tests": tests}
 
 
 def run(words: list[str]) -> int | None:

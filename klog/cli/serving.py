@@ -10,7 +10,6 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Any
 
 from klog._start import NoCollections
-from klog.cli.quick import HOST, PORT
 from klog.errors import KlogError
 from klog.logger import write_warnings
 
@@ -28,6 +27,7 @@ def serve(
     directory: str | None,
     *,
     listeners: list[str],
+    default: str,
     properties: str | None,
     config: dict[str, str],
     durability: Durability,
@@ -37,9 +37,9 @@ def serve(
     print_json: Callable[[dict[str, Any]], object] | None,
 ) -> None:
     """Serve until SIGTERM, SIGINT or SIGHUP. directory: None for the log.dirs of the properties, without any a
-    temporary one. listeners: [] for those of the properties. properties: the path of a server.properties. tests:
-    arguments of a TestBroker. print_json: gets the addresses once clients can connect; None prints a line for people.
-    Raises what Broker does."""
+    temporary one. listeners: [] for those of the properties, or the default one. properties: the path of a
+    server.properties. tests: arguments of a TestBroker. print_json: gets the addresses once clients can connect; None
+    prints a line for people. Raises what Broker does."""
     write_warnings("klog: %(levelname)s %(name)s %(message)s")
     values: dict[str, Any] = {}
     if properties is not None:
@@ -48,7 +48,7 @@ def serve(
         values = _known(_without_controllers(read_properties(properties)))
     values |= config
     named = values.pop("listeners", "")
-    listeners = listeners or [each.strip() for each in named.split(",") if each.strip()] or [f"{HOST}:{PORT}"]
+    listeners = listeners or [each.strip() for each in named.split(",") if each.strip()] or [default]
     arguments: dict[str, Any] = {"listeners": listeners, "durability": durability, **tests}
     is_test = bool(tests) or control_port is not None
     if control_port is not None:
