@@ -667,9 +667,15 @@ class Log:
         """Check every invariant of the directory. Reads all of it and changes nothing.
 
         Bytes after the end of a log that is open for writing, such as preallocated zeros, are not part of the log.
+        Raises UnknownTopicOrPartition if the log is deleted meanwhile, OSError.
         """
         function("progress", progress)
-        return works.bound().verify(self._core.now, progress)
+        core = self._core.now
+        try:
+            return works.bound().verify(core, progress)
+        except FileNotFoundError as error:
+            check_there(core, error)
+            raise
 
     def plot(self, ax: Axes | None = None) -> Axes:
         """Draw the segments over time: size, clean or dirty for the cleaner, share of tombstones, share in the page

@@ -234,6 +234,7 @@ READS: dict[str, Callable[[klog.Log], object]] = {
     "time": lambda log: log.list_offset(NOW),
     "fetch": lambda log: log.fetch(3),
     "fetch range": lambda log: [found.size for found in log.fetch_range(0)],
+    "verify": lambda log: log.verify(),
 }
 
 
