@@ -2,6 +2,7 @@
 
     python -m tools.mutate --map               which tests reach which line: minutes, once, and after large changes
     python -m tools.mutate [MODULE ...]        run the mutants that have no result yet; after Ctrl-C, run it again
+    python -m tools.mutate --again             ... and survivors again, in copies of the tree, for their child processes
     python -m tools.mutate --report            survivors, without those of tools/equivalent.toml
 
 A mutant is one flipped comparison, `and` for `or`, negated condition, + for -, number + 1, or removed statement. For
@@ -19,6 +20,8 @@ import argparse
 import ast
 import hashlib
 import json
+import os
+import re
 import subprocess
 import sys
 import tempfile
@@ -44,7 +47,24 @@ MUTATED = (
     "klog/segment/active.py",
     "klog/segment/txn_index.py",
 )
+
+
+class Compiled(NamedTuple):
+    """What to build for a mutant of a C source, and the tests that it runs."""
+
+    modules: tuple[str, ...]
+    tests: tuple[str, ...]
+
+
+COMPILED = {
+    "csrc/crc32c.c": Compiled(("klog/codec/crc32c.pyx",), ("tests/codec/test_crc32c.py",)),
+    "csrc/index.c": Compiled(
+        ("klog/segment/_index.pyx", "klog/log/write/_tail.pyx", "klog/segment/_span.pyx", "klog/segment/_opening.pyx"),
+        ("tests/segment", "tests/log/test_fetch_range.py", "tests/log/test_time_lookup.py"),
+    ),
+}
 TESTS = ("tests/log", "tests/segment", "tests/cleaner", "tests/crash", "tests/manager")
+KINDS = "not deep and not java and not spark"
 WORK = ROOT / "build" / "mutation"
 LINES, RESULTS = WORK / "lines.json", WORK / "results.jsonl"
 FEW = 20
@@ -57,6 +77,12 @@ _OPERATORS = {
     ast.In: ("in", "not in"), ast.NotIn: ("not in", "in"), ast.And: ("and", "or"), ast.Or: ("or", "and"),
     ast.Add: ("+", "-"), ast.Sub: ("-", "+"), ast.Mult: ("*", "+"), ast.FloorDiv: ("//", "*"),
     ast.BitAnd: ("&", "|"), ast.BitOr: ("|", "&"),
+}  # fmt: skip
+
+_OPERATORS_OF_C = {
+    "<": "<=", "<=": "<", ">": ">=", ">=": ">", "==": "!=", "!=": "==", "&&": "||", "||": "&&", "<<": ">>", ">>": "<<",
+    "+": "-", "-": "+", "^": "|", "&": "|", "|": "&", "+=": "-=", "-=": "+=", "^=": "|=", "|=": "&=", "&=": "|=",
+    "<<=": ">>=", ">>=": "<<=",
 }  # fmt: skip
 
 
@@ -98,6 +124,9 @@ class _Source:
 
 
 def mutants(file: str) -> Iterator[Mutant]:
+    if file in COMPILED:
+        yield from _mutants_of_c(file)
+        return
     source = _Source(file)
     seen: Counter[str] = Counter()
     for function in ast.walk(source.tree):
@@ -112,6 +141,34 @@ def mutants(file: str) -> Iterator[Mutant]:
                 name = f"{file} {function.name} {body} {line - function.lineno} {change}"
                 seen[name] += 1
                 yield Mutant(file, line, change, source.put(begin, end, new), f"{name} {seen[name]}")
+
+
+def _mutants_of_c(file: str) -> Iterator[Mutant]:
+    """One token or one statement of a line is changed. Comments, directives and constant tables stay."""
+    lines = (ROOT / file).read_text().splitlines(keepends=True)
+    seen: Counter[str] = Counter()
+    in_comment = False
+    for number, line in enumerate(lines, 1):
+        code = line.partition("/*")[0].rstrip()
+        if not in_comment and not line.startswith("#"):
+            for begin, end, new in _replacements_in_c(code):
+                mutated = f"{line[:begin]}{new}{line[end:]}"
+                change = f"{code[begin:end].strip()} → {new.strip()}"
+                name = f"{file} {line.strip()} {begin} {change}"
+                seen[name] += 1
+                whole = "".join([*lines[: number - 1], mutated, *lines[number:]])
+                yield Mutant(file, number, change, whole, f"{name} {seen[name]}")
+        in_comment = line.rfind("/*") > line.rfind("*/") or (in_comment and "*/" not in line)
+
+
+def _replacements_in_c(code: str) -> Iterator[tuple[int, int, str]]:
+    for found in re.finditer(r" (<=|>=|==|!=|&&|\|\||<<|>>|[<>+\-^&|]|[+\-^|&]=|<<=|>>=) ", code):
+        yield found.start(1), found.end(1), _OPERATORS_OF_C[found[1]]
+    for found in re.finditer(r"(?<![\w.])(0x[0-9a-f]+|[0-9]+)(u?)\b", code):
+        yield found.start(1), found.end(1), str(int(found[1], 0) + 1)
+    statement = re.fullmatch(r"( +)((?:[\w.\[\]>*-]+(?: [-+^|&]?= |\()[^{]*|continue|break|return);)", code)
+    if statement and not re.match(r"(return .*|[a-z]\w+ \*?\w+ = )", statement[2]):
+        yield statement.start(2), statement.end(2), ";"
 
 
 def _own(function: ast.FunctionDef) -> Iterator[ast.AST]:
@@ -189,7 +246,35 @@ def results() -> dict[str, dict[str, Any]]:
     return {found["key"]: found for found in map(json.loads, RESULTS.read_text().splitlines())}
 
 
-def run(todo: list[Mutant], jobs: int) -> None:
+def store(mutant: Mutant, verdict: str, seconds: float, reason: str) -> None:
+    found = {"key": mutant.key, "file": mutant.file, "line": mutant.line, "change": mutant.change, "verdict": verdict}
+    with RESULTS.open("a") as file:
+        file.write(json.dumps({**found, "seconds": seconds, "reason": reason}) + "\n")
+    print(f"{verdict:9} {seconds:6.1f} s  {mutant.file}:{mutant.line}  {mutant.change}", flush=True)
+
+
+def run_in_place(todo: list[Mutant], jobs: int) -> None:
+    """Run mutants in forks of one process (tools/mutate_in_place.py)."""
+    keys = WORK / "todo.json"
+    keys.write_text(json.dumps([mutant.key for mutant in todo]))
+    options = [
+        "-p",
+        "tools.mutate_in_place",
+        "-p",
+        "no:cacheprovider",
+        f"--mutants={keys}",
+        f"--mutant-jobs={jobs}",
+        "-s",
+        "-q",
+    ]
+    environment = {**os.environ, "HYPOTHESIS_PROFILE": "ci"}
+    subprocess.run(
+        [sys.executable, "-m", "pytest", *options, "-m", KINDS, *TESTS], cwd=ROOT, env=environment, check=True
+    )
+
+
+def run_in_copies(todo: list[Mutant], jobs: int) -> None:
+    """Run mutants each in a copy of the tree: slower, but child processes of the tests have the change."""
     lines, lock = Lines(), threading.Lock()
 
     def work() -> None:
@@ -200,13 +285,9 @@ def run(todo: list[Mutant], jobs: int) -> None:
                     if not todo:
                         return
                     mutant = todo.pop()
-                found = _try(copy, mutant, lines)
-                with lock, RESULTS.open("a") as file:
-                    file.write(json.dumps(found) + "\n")
-                    print(
-                        f"{found['verdict']:9} {found['seconds']:6.1f} s  {mutant.file}:{mutant.line}  {mutant.change}",
-                        flush=True,
-                    )
+                verdict, seconds, reason = _try(copy, mutant, lines)
+                with lock:
+                    store(mutant, verdict, seconds, reason)
 
     workers = [threading.Thread(target=work, daemon=True) for _ in range(jobs)]
     for worker in workers:
@@ -215,20 +296,22 @@ def run(todo: list[Mutant], jobs: int) -> None:
         worker.join()
 
 
-def _try(copy: Copy, mutant: Mutant, lines: Lines) -> dict[str, Any]:
-    found: dict[str, Any] = {"key": mutant.key, "file": mutant.file, "line": mutant.line, "change": mutant.change}
-    tests = lines.tests(mutant.file, mutant.line)
+def _try(copy: Copy, mutant: Mutant, lines: Lines) -> tuple[str, float, str]:
+    """Verdict, seconds and reason."""
+    compiled = COMPILED.get(mutant.file)
+    tests = [*compiled.tests] if compiled else lines.tests(mutant.file, mutant.line)
+    modules = compiled.modules if compiled else ()
     if not tests:
-        return {**found, "verdict": "unreached", "seconds": 0.0, "reason": "no test reaches the line"}
+        return "unreached", 0.0, "no test reaches the line"
     try:
-        with copy.changed(Change(mutant.file, (ROOT / mutant.file).read_text(), mutant.mutated)):
+        with copy.changed(Change(mutant.file, (ROOT / mutant.file).read_text(), mutant.mutated, modules)):
             for some in filter(None, (tests[:FEW], tests[FEW:])):  # collecting many files takes long
                 outcome = copy.test(some, 60 + 5 * SECONDS_MAX, each=60)
                 if outcome.found:
                     break
     except Unusable as error:  # the module cannot be imported
-        return {**found, "verdict": "unusable", "seconds": 0.0, "reason": str(error)}
-    return {**found, "verdict": "found" if outcome.found else "survived", **outcome._asdict()}
+        return "unusable", 0.0, str(error)
+    return "found" if outcome.found else "survived", outcome.seconds, outcome.reason
 
 
 def map_lines() -> None:
@@ -237,7 +320,7 @@ def map_lines() -> None:
     for number, tests in enumerate(TESTS):
         subprocess.run(
             [sys.executable, "-m", "pytest", "-p", "tools.lines_by_test", f"--lines-by-test={WORK}/lines{number}.json",
-             "-m", "not deep and not java and not spark", "-q", tests],
+             "-m", KINDS, "-q", tests],
             cwd=ROOT,
             check=False,
         )  # fmt: skip
@@ -278,18 +361,24 @@ def main() -> None:
     parser.add_argument("modules", nargs="*", metavar="MODULE", help="part of a module's path; default: all")
     parser.add_argument("--map", action="store_true", help="find out which tests reach which line")
     parser.add_argument("--report", action="store_true", help="list the survivors, and run nothing")
-    parser.add_argument("--again", action="store_true", help="run survivors again, with the present tests")
+    parser.add_argument("--again", action="store_true", help="run survivors again, in copies of the tree")
     parser.add_argument("--jobs", type=int, default=2)
     asked = parser.parse_args()
     if asked.map:
         map_lines()
         return
-    chosen = [m for part in asked.modules or [""] for m in MUTATED if part in m]
+    chosen = [m for part in asked.modules or [""] for m in (*MUTATED, *COMPILED) if part in m]
     known = [mutant for file in chosen for mutant in mutants(file)]
     if not asked.report:
         done = results()
-        again = {mutant.key for mutant, _ in survivors(known)} if asked.again else set()
-        run([m for m in known if m.key not in done or m.key in again][::-1], asked.jobs)
+        todo = [mutant for mutant in known if mutant.key not in done]
+        if in_place := [mutant for mutant in todo if mutant.file not in COMPILED]:
+            run_in_place(in_place, asked.jobs)
+        in_copies = [mutant for mutant in todo if mutant.file in COMPILED]
+        if asked.again:
+            in_copies += [mutant for mutant, _ in survivors(known)]
+        if in_copies:
+            run_in_copies(in_copies[::-1], asked.jobs)
     report(known)
 
 
