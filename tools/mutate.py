@@ -69,7 +69,6 @@ WORK = ROOT / "build" / "mutation"
 LINES, RESULTS = WORK / "lines.json", WORK / "results.jsonl"
 FEW = 20
 EQUIVALENT = ROOT / "tools" / "equivalent.toml"
-SECONDS_MAX = 40.0  # recorded time of the tests of one mutant; with the trace they take several times as long
 
 _OPERATORS = {
     ast.Lt: ("<", "<="), ast.LtE: ("<=", "<"), ast.Gt: (">", ">="), ast.GtE: (">=", ">"),
@@ -224,19 +223,22 @@ def _replacements(source: _Source, node: ast.AST) -> Iterator[tuple[int, int, st
 class Lines:
     """Finds the tests that reach a line, the quickest first."""
 
-    def __init__(self) -> None:
+    def __init__(self, seconds_max: float) -> None:
+        self._seconds_max = seconds_max
         self._tests = {}
         for path in sorted(WORK.glob("lines*.json")):
             self._tests.update(json.loads(path.read_text()))
 
-    def tests(self, file: str, line: int) -> list[str]:
+    def tests(self, file: str, line: int) -> dict[str, float]:
+        """The tests and their seconds."""
         found = [(t["seconds"], name) for name, t in self._tests.items() if line in t["lines"].get(file, ())]
-        taken, chosen = 0.0, []
+        taken = 0.0
+        chosen: dict[str, float] = {}
         for seconds, name in sorted(found):
-            if taken + seconds > SECONDS_MAX and chosen:
+            if taken + seconds > self._seconds_max and chosen:
                 break
             taken += seconds
-            chosen.append(name)
+            chosen[name] = seconds
         return chosen
 
 
@@ -253,7 +255,7 @@ def store(mutant: Mutant, verdict: str, seconds: float, reason: str) -> None:
     print(f"{verdict:9} {seconds:6.1f} s  {mutant.file}:{mutant.line}  {mutant.change}", flush=True)
 
 
-def run_in_place(todo: list[Mutant], jobs: int) -> None:
+def run_in_place(todo: list[Mutant], jobs: int, seconds_max: float) -> None:
     """Run mutants in forks of one process (tools/mutate_in_place.py)."""
     keys = WORK / "todo.json"
     keys.write_text(json.dumps([mutant.key for mutant in todo]))
@@ -264,6 +266,8 @@ def run_in_place(todo: list[Mutant], jobs: int) -> None:
         "no:cacheprovider",
         f"--mutants={keys}",
         f"--mutant-jobs={jobs}",
+        f"--mutant-seconds={seconds_max}",
+        "--timeout=30",
         "-s",
         "-q",
     ]
@@ -273,9 +277,9 @@ def run_in_place(todo: list[Mutant], jobs: int) -> None:
     )
 
 
-def run_in_copies(todo: list[Mutant], jobs: int) -> None:
+def run_in_copies(todo: list[Mutant], jobs: int, seconds_max: float) -> None:
     """Run mutants each in a copy of the tree: slower, but child processes of the tests have the change."""
-    lines, lock = Lines(), threading.Lock()
+    lines, lock = Lines(seconds_max), threading.Lock()
 
     def work() -> None:
         with tempfile.TemporaryDirectory(prefix="klog-mutate-", ignore_cleanup_errors=True) as folder:
@@ -299,14 +303,14 @@ def run_in_copies(todo: list[Mutant], jobs: int) -> None:
 def _try(copy: Copy, mutant: Mutant, lines: Lines) -> tuple[str, float, str]:
     """Verdict, seconds and reason."""
     compiled = COMPILED.get(mutant.file)
-    tests = [*compiled.tests] if compiled else lines.tests(mutant.file, mutant.line)
+    tests = [*(compiled.tests if compiled else lines.tests(mutant.file, mutant.line))]
     modules = compiled.modules if compiled else ()
     if not tests:
         return "unreached", 0.0, "no test reaches the line"
     try:
         with copy.changed(Change(mutant.file, (ROOT / mutant.file).read_text(), mutant.mutated, modules)):
             for some in filter(None, (tests[:FEW], tests[FEW:])):  # collecting many files takes long
-                outcome = copy.test(some, 60 + 5 * SECONDS_MAX, each=60)
+                outcome = copy.test(some, 300, each=60)
                 if outcome.found:
                     break
     except Unusable as error:  # the module cannot be imported
@@ -363,6 +367,7 @@ def main() -> None:
     parser.add_argument("--report", action="store_true", help="list the survivors, and run nothing")
     parser.add_argument("--again", action="store_true", help="run survivors again, in copies of the tree")
     parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--seconds", type=float, default=40.0, help="recorded time of the tests of one mutant, at most")
     asked = parser.parse_args()
     if asked.map:
         map_lines()
@@ -373,12 +378,12 @@ def main() -> None:
         done = results()
         todo = [mutant for mutant in known if mutant.key not in done]
         if in_place := [mutant for mutant in todo if mutant.file not in COMPILED]:
-            run_in_place(in_place, asked.jobs)
+            run_in_place(in_place, asked.jobs, asked.seconds)
         in_copies = [mutant for mutant in todo if mutant.file in COMPILED]
         if asked.again:
             in_copies += [mutant for mutant, _ in survivors(known)]
         if in_copies:
-            run_in_copies(in_copies[::-1], asked.jobs)
+            run_in_copies(in_copies[::-1], asked.jobs, asked.seconds)
     report(known)
 
 
