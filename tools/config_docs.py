@@ -10,9 +10,10 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
+from klog.arguments import INT_MAX, LONG_MAX, LONG_MIN  # noqa: E402
 from klog.broker.explain import broker_keys, group_keys  # noqa: E402
 from klog.config import BROKER_KEYS, TOPIC_KEYS, Key  # noqa: E402
-from klog.config.table import INT_MAX, LONG_MAX, LONG_MIN, REMOVED  # noqa: E402
+from klog.config.table import REMOVED  # noqa: E402
 from klog.config.values import format_value  # noqa: E402
 
 FILE = ROOT / "docs" / "configuration.md"
