@@ -42,7 +42,7 @@ typedef enum {
     KL_LIST_64,
 } kl_list_kind_t;
 
-/* A bitmap: NULL if all rows are valid, else bit first + i tells whether row i is. */
+/* A bitmap: NULL if all rows are valid, else bit first + i is set if row i is. */
 typedef struct {
     const uint8_t *bits;
     int64_t first;

@@ -51,8 +51,8 @@ class StageBars:
 def command(directory: str, no_spark: bool, as_json: bool, progress: bool) -> None:
     """A tour on real data: load a year of flights, kill a writer, find a storm, compact, count, ask Spark.
 
-    Takes about a minute and 300 MB of disk. Needs the extra [demo], and Java for Spark; without Java that step tells
-    you what to install, and the others run. With --json, all numbers are printed as one object instead of the text.
+    Takes about a minute and 300 MB of disk. Needs the extra [demo], and Java for Spark; without Java that step prints
+    what to install, and the others run. With --json, all numbers are printed as one object instead of the text.
 
     \b
     klog demo

@@ -46,7 +46,7 @@ cdef enum:
 
 def identity_of(str path, *, bint links=True):
     """Return device and inode, which a directory keeps when it is renamed; None if there is no directory. links: follow
-    a symbolic link, else that is no directory. Raises OSError if the kernel reports another error."""
+    a symbolic link, else a link is not a directory. Raises OSError if the kernel reports another error."""
     cdef bytes encoded = encode_path(path)
     cdef const char *at = encoded
     cdef struct_stat found

@@ -78,7 +78,8 @@ def _lines(rows: Iterable[Iterable[str]]) -> bytes:
 
 
 def _quoted(text: str | None) -> str:
-    """Return a cell. The module csv tells null from empty text, and quotes a carriage return, only in later Pythons."""
+    """Return a cell. The module csv distinguishes null from empty text, and quotes a carriage return, only in later
+    Pythons."""
     if text is None:
         return ""
     return text if text and not _SPECIAL(text) else '"' + text.replace('"', '""') + '"'

@@ -63,7 +63,7 @@ def check_collision(name: str, others: Iterable[str]) -> None:
         if other != name and other.replace(".", "_") == wanted:
             raise InvalidTopic(
                 f"topic {name!r} differs from the topic {other!r} only by '.' and '_', which Kafka's metrics do not "
-                "tell apart: choose another name"
+                "distinguish: choose another name"
             )
 
 

@@ -122,7 +122,7 @@ class ClientQuotas:
 
         strict: when the quota is exhausted already, the mutations are not counted, and the request is refused with
         THROTTLING_QUOTA_EXCEEDED (CreateTopics from version 6 on, DeleteTopics 5, CreatePartitions 3). Otherwise they
-        are counted, and the response tells the client to wait.
+        are counted, and the response makes the client wait.
         """
         if "controller_mutation_rate" not in self._kinds:
             return 0

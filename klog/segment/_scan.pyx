@@ -575,7 +575,7 @@ def scan_headers(LogFile file, int64_t position, int64_t end, int64_t next_offse
 
 
 def plain_up_to(LogFile file, int64_t position, int64_t end, int64_t at_most=INT64_MAX):
-    """Position of the first transactional batch or marker in [position, end), or of what is no whole batch; else end.
+    """Position of the first transactional batch or marker in [position, end), or of what is not a whole batch; else end.
     It stops after at_most headers."""
     cdef HeaderIterator headers = HeaderIterator(file, position, end)
     cdef kl_batch_t b
@@ -673,7 +673,7 @@ def search_batch(LogFile file, int64_t position, int64_t end, int64_t base_offse
     """Return the header of the first whole batch with a valid checksum and a rising offset that begins after position;
     or None.
 
-    Used to tell a torn tail from damage with valid batches after it. Reads every byte, with the memory of one batch.
+    It distinguishes a torn tail from damage with valid batches after it. Reads every byte, with the memory of one batch.
     The work is limited for a file made to look like headers everywhere: past a budget the next likely header counts.
     """
     cdef AlignedBuffer chunk, body

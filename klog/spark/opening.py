@@ -93,7 +93,7 @@ class Logs(Mapping[TopicPartition, "Log"]):
         """List the log.dirs again. False: a path is gone, or its log has to be loaded again: open all anew.
 
         Logs that are where they were stay open, except damaged ones and those that do not reach the end of their files:
-        only a load tells damage from an append under way.
+        only a load distinguishes damage from an append under way.
         """
         singles = {pair: found for pair, found in self._found.items() if found[1] is None}
         if not all(map(is_directory, [*(path for path, _ in self._log_dirs), *(path for path, _ in singles.values())])):

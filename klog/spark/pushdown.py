@@ -69,7 +69,7 @@ def push(
 ) -> tuple[Pushed, list[Any]]:
     """Return `pushed` narrowed by the filters, and those that Spark still has to apply (F1).
 
-    offsets: may offsets be bounded? keys: do keys tell the partition (F3)?
+    offsets: may offsets be bounded? keys: do keys determine the partition (F3)?
     """
     residual = []
     for item in filters:

@@ -149,7 +149,7 @@ class RowShaper:
         self._origin = topic, partition
         self._metadata = [name for name in schema.names if name in METADATA and name not in _FIELDS]
         wanted = [_FIELDS[name] for name in schema.names if name in _FIELDS]
-        # Offsets tell the record batch of a row.
+        # Offsets determine the record batch of a row.
         missing = ["offset"] if "offset" not in wanted and self._metadata else []
         self.request: dict[str, Any] = {"fields": (*wanted, *missing), "origin": self._origin, "spark": True}
         """What to ask klog.record.columns() for (R2)."""

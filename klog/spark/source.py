@@ -101,8 +101,8 @@ class KlogSource(DataSource):  # type: ignore[misc]
         options = self._parsed(query)
         if options.reading.on_corrupt == "emit" and "crcValid" not in schema.names:
             raise ValueError(
-                "option 'onCorrupt' = 'emit' needs the column crcValid, which tells the rows of corrupt batches from "
-                "records: add .option('metadataColumns', 'crcValid'), or use onCorrupt=skipBatch"
+                "option 'onCorrupt' = 'emit' needs the column crcValid, which distinguishes the rows of corrupt "
+                "batches from records: add .option('metadataColumns', 'crcValid'), or use onCorrupt=skipBatch"
             )
         reading = replace(
             options.reading,

@@ -366,6 +366,6 @@ def _refuse_limits(limits: Limits) -> None:
     for option, value in given.items():
         if value is not None:
             raise ValueError(
-                f"option '{option}' needs PySpark 4.2 or later, which tells a source where a batch begins; "
+                f"option '{option}' needs PySpark 4.2 or later, which passes a source the beginning of a batch; "
                 f"leave it out, or upgrade pyspark"
             )

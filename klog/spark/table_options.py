@@ -158,7 +158,7 @@ def _shown(key: str, options: Mapping[str, str]) -> str:
 def read_schema(schema: StructType, latest: bool, options: Options) -> StructType:
     """Return the columns that tasks read to write a table with this schema. Raises ValueError if they cannot.
 
-    With onBadValue=null they have badValue, which tells a bad value from a tombstone.
+    With onBadValue=null they have badValue, which distinguishes a bad value from a tombstone.
     """
     from pyspark.sql.types import BinaryType, StringType, StructType
 

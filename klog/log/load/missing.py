@@ -11,8 +11,8 @@ open.
     the same of the last segment, for batches below the recovery point
 
 The first two do not count while a compaction is unfinished, or if the segment before reaches beyond X. Without such a
-file nothing tells a lost segment from one whose records were compacted away. A last segment whose `.log` is gone is
-left out, as by a broker, with a warning.
+file nothing distinguishes a lost segment from one whose records were compacted away. A last segment whose `.log` is
+gone is left out, as by a broker, with a warning.
 """
 
 from __future__ import annotations

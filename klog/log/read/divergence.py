@@ -6,8 +6,8 @@
   D3  a batch is the same if its last offset, leader epoch and checksum are. Epochs alone, as Kafka's consumers compare
       them (KIP-320), would not do: a klog that truncates its own log keeps its epoch, and what replaces an append that
       was undone, or records that a power cut has lost, may have the same epoch
-  D4  a cleaner leaves fewer records of a batch, or none: that is no truncation. So one is not noticed if no batch has
-      those offsets any more
+  D4  a cleaner leaves fewer records of a batch, or none: that is not a truncation. So one is not noticed if no batch
+      has those offsets any more
 
 Any thread.
 """

@@ -87,8 +87,8 @@ def temporaries_in(names: Iterable[str]) -> list[str]:
 
 
 def holds_only_staging(path: str) -> bool:
-    """Does a partition's directory hold staging directories and nothing else? Then it is no partition yet. One that has
-    gone, or that cannot be listed, may be a partition: opening it raises the error."""
+    """Does a partition's directory hold staging directories and nothing else? Then it is not a partition yet. One that
+    has gone, or that cannot be listed, may be a partition: opening it raises the error."""
     try:
         names = os.listdir(path)
     except OSError:
