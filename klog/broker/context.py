@@ -130,14 +130,20 @@ class RequestContext:
             data[: max(1, int(len(data) * share))]
         )  # it closes, which respond() does not
 
+    def respond_in(self, version: int, response: Message) -> None:
+        """Send the response in another version than that of the request, as if the broker did not know that one."""
+        self.network.respond(self._completed_in(version, response))
+
     def refuse_authentication(self, response: Message) -> None:
         """Send this response after a delay, then close."""
+        self.network.refuse_authentication(self._completed_in(self.version, response))
+
+    def _completed_in(self, version: int, response: Message) -> list[Any]:
         self._completed(self, response, 0)
-        request = self._request
         errors: list[int] = []
-        parts = encode_response(request.api, request.version, request.correlation_id, response, errors)
+        parts = encode_response(self.api, version, self._request.correlation_id, response, errors)
         self.metrics.count_errors(errors)
-        self.network.refuse_authentication(parts)
+        return parts
 
 
 def _sendable(part: Any) -> Any:

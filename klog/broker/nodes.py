@@ -124,7 +124,7 @@ class Nodes:
 
     def lead(self, topic: str, partition: int, node_id: int) -> None:
         """Let a broker lead a partition from now on, as long as it runs."""
-        self._check(node_id)
+        self.check(node_id)
         with self._lock:
             self._named = {**self._named, (topic, partition): node_id}
 
@@ -169,7 +169,7 @@ class Nodes:
 
     def start_one(self, node_id: int) -> None:
         """Start a broker again, on its ports. It leads again what it led before. A second call does nothing."""
-        self._check(node_id)
+        self.check(node_id)
         with self._lock:
             if node_id not in self._running:
                 self._bind(node_id).server.start()
@@ -177,7 +177,7 @@ class Nodes:
     def stop_one(self, node_id: int, timeout: float = 0) -> None:
         """Stop a broker: others lead what it led. A second call does nothing. Raises ValueError for the last one,
         RuntimeError in a thread of a broker."""
-        self._check(node_id)
+        self.check(node_id)
         self.check_outside()
         with self._lock:
             found = self._running.get(node_id)
@@ -212,7 +212,8 @@ class Nodes:
             each.server.stop(timeout)
         self._running = {}
 
-    def _check(self, node_id: int) -> None:
+    def check(self, node_id: int) -> None:
+        """Raise ValueError for an id that is none of a broker."""
         if node_id not in self.ids:
             raise ValueError(f"broker {node_id!r}: the brokers are {', '.join(map(str, self.ids))}")
 

@@ -450,6 +450,8 @@ class TestBroker:
         """
         from klog.testing.faults import Fault
 
+        if broker is not None:
+            self._broker.nodes.check(broker)
         return self._faults.add(
             Fault(
                 api,
@@ -487,6 +489,8 @@ class TestBroker:
         and .stop(). Arguments as of inject(). Raises ValueError, TypeError."""
         from klog.testing.watching import Watch
 
+        if broker is not None:
+            self._broker.nodes.check(broker)
         return self._faults.watch(
             Watch(api, topic=topic, partition=partition, client_id=client_id, broker=broker, when=when)
         )

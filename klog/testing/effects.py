@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Protocol
 
 from klog.broker.error_responses import divide, error_response, join
-from klog.protocol import ApiKey
+from klog.protocol import ApiKey, ErrorCode
 from klog.testing.named import partition_of, topic_of
 from klog.testing.watching import partitions_of
 
@@ -76,7 +76,9 @@ def _refuse(fault: Fault, context: RequestContext, broker: Broker) -> bool:
         failed = error_response(api, context.version, met, code)
         context.before_response = lambda response: _joined(api, response, failed) if has_response else _closed(context)
         return True
-    if has_response:
+    if api is ApiKey.API_VERSIONS and code is ErrorCode.UNSUPPORTED_VERSION:
+        context.respond_in(0, error_response(api, 0, request, code))  # as a broker that does not know the version
+    elif has_response:
         context.respond(error_response(api, context.version, request, code))
     else:
         context.close()  # as Kafka does

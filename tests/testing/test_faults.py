@@ -237,6 +237,7 @@ def test_invalid_faults() -> None:
             ({"api": "produce", "tear": 1, "kill": "before"}, "kill='after'"),
             ({"restart_ms": 1, "drop": True}, "give kill or tear"),
             ({"kill": "later"}, "kill"),
+            ({"drop": True, "broker": 2}, "broker 2: the brokers are 1"),
             ({"kill": "after", "half": True}, "one of error"),
         ):
             with pytest.raises(ValueError, match=text):

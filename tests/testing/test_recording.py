@@ -126,6 +126,10 @@ def test_an_older_broker_refuses_the_version_of_api_versions(tmp_path: Path) -> 
     with TestBroker(as_version="2.8") as b:
         found: list[Any] = replay(path, b.bootstrap_servers)
         assert found[0].response.error_code == 35
+    with TestBroker() as b:
+        b.inject("api_versions", error="UNSUPPORTED_VERSION")
+        found = replay(path, b.bootstrap_servers)
+        assert found[0].response.error_code == 35
 
 
 def test_no_secret_is_recorded(tmp_path: Path) -> None:
