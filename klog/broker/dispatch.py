@@ -154,7 +154,7 @@ class Dispatcher:
             throttle_ms = max(throttle_ms, self._throttle(context, (context.handled or now) - context.began))
             if throttle_ms and hasattr(response, "throttle_time_ms"):
                 response.throttle_time_ms = throttle_ms
-        metrics.requests += 1
+        metrics.requests[context.version] = metrics.requests.get(context.version, 0) + 1
         metrics.bytes_in += context.request_bytes
         if throttle_ms:
             metrics.throttle.note(throttle_ms / 1000)

@@ -36,7 +36,7 @@ class ApiMetrics:
     def __init__(self) -> None:
         self.queue, self.local, self.remote, self.throttle = Histogram(), Histogram(), Histogram(), Histogram()
         self.response_queue, self.response_send, self.total = Histogram(), Histogram(), Histogram()
-        self.requests = 0
+        self.requests: dict[int, int] = {}  # by version
         self.bytes_in = 0
         self.errors: dict[str, int] = {}
 
@@ -54,10 +54,12 @@ class ApiMetrics:
     def metrics(self, name: str) -> dict[str, float]:
         """Under Kafka's names, with the API's name after a dot."""
         found: dict[str, float] = {
-            f"RequestsPerSecCount.{name}": self.requests,
+            f"RequestsPerSecCount.{name}": sum(self.requests.values()),
             f"ErrorsPerSecCount.{name}": sum(self.errors.values()),
             f"RequestBytes.{name}": self.bytes_in,
         }
+        for version, count in list(self.requests.items()):
+            found[f"RequestsPerSecCount.{name}.{version}"] = count
         for error, count in list(self.errors.items()):
             found[f"ErrorsPerSecCount.{name}.{error}"] = count
         for kind, times in self.times().items():

@@ -67,7 +67,8 @@ def samples(values: Mapping[str, float], requests: RequestMetrics, seconds: floa
             yield Sample("kafka.server", "DelayedOperationPurgatory", kind, tags, "gauge", text, {"Value": value})
     for api, each in requests.all().items():
         tags = {"request": api.message}
-        yield _meter("RequestsPerSec", tags, "requests", each.requests, seconds)
+        for version, count in list(each.requests.items()):
+            yield _meter("RequestsPerSec", {**tags, "version": str(version)}, "requests", count, seconds)
         for error, count in list(each.errors.items()):
             yield _meter("ErrorsPerSec", {**tags, "error": error}, "errors in responses", count, seconds)
         for name, times in each.times().items():

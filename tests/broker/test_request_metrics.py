@@ -18,11 +18,12 @@ def test_requests_are_counted_and_timed_by_their_api(tmp_path: Path) -> None:
         with WireClient(broker.bootstrap_servers) as client:
             for _ in range(3):
                 client.call(ApiKey.METADATA, 9, topics=None)
+            client.call(ApiKey.API_VERSIONS, 0)
             # The network thread measures a response after it has sent it.
             until(lambda: broker.metrics()["TotalTimeMsCount.Metadata"] == 3)
             found = broker.metrics()
             text = klog.metrics.prometheus(broker)
-    assert found["RequestsPerSecCount.Metadata"] == 3
+    assert found["RequestsPerSecCount.Metadata"] == found["RequestsPerSecCount.Metadata.9"] == 3
     for name in ("RequestQueueTimeMs", "LocalTimeMs", "ResponseQueueTimeMs", "ResponseSendTimeMs", "TotalTimeMs"):
         assert found[f"{name}Count.Metadata"] == 3
         assert 0 < found[f"{name}Max.Metadata"] < 60_000 or name.endswith("QueueTimeMs")
@@ -30,7 +31,8 @@ def test_requests_are_counted_and_timed_by_their_api(tmp_path: Path) -> None:
     assert found["ResponseSendTimeMsMax.Metadata"] < found["TotalTimeMsMax.Metadata"]
     assert found["RequestBytes.Metadata"] > 3 * 10
     for line in (
-        'kafka_network_requestmetrics_requests_total{request="Metadata"} 3',
+        'kafka_network_requestmetrics_requests_total{request="Metadata",version="9"} 3',
+        'kafka_network_requestmetrics_requests_total{request="ApiVersions",version="0"} 1',
         'klog_network_server_connectioncount{listener="PLAINTEXT"} 1',
         'kafka_log_log_logendoffset{topic="t",partition="0"} 0',
     ):
