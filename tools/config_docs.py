@@ -73,8 +73,8 @@ SERVED = """
 `klog.Broker(path, config={...})` and `klog broker --config` take these and the broker keys above, with dots. A change
 applies at the next start.
 
-One listener can have its own value of `ssl.keystore.location`, `ssl.truststore.location`, and of the properties whose
-meaning says so: `listener.name.<listener>.<property>`. For one mechanism of SASL it is
+One listener can have its own value of `ssl.keystore.location`, `ssl.key.password`, `ssl.truststore.location`, and of
+the properties whose meaning says so: `listener.name.<listener>.<property>`. For one mechanism of SASL it is
 `listener.name.<listener>.<mechanism>.<property>`. Key stores and trust stores are PEM files. [broker.md](broker.md) has
 examples.
 

@@ -14,7 +14,7 @@ from klog.config.values import parse_value
 from klog.errors import InvalidConfig
 from klog.network import Listener
 from klog.network.listener import address_text, listener_limit
-from klog.security.config import tls_property
+from klog.security.config import KEY_PASSWORD, tls_property
 from klog.values import replace
 
 if TYPE_CHECKING:
@@ -74,9 +74,9 @@ def limited(listeners: Iterable[Listener], properties: Properties) -> list[Liste
 
 def tls_of(name: str, properties: Properties, dynamic: Mapping[str, str] | None = None) -> ssl.SSLContext | None:
     """The context of the listener of this name, from its files as they are now; None for one without TLS. Certificates
-    are PEM files: ssl.keystore.location has the certificate and its key, ssl.truststore.location those of clients'
-    issuers. listener.name.<name>.ssl... is for this listener alone. dynamic: what clients have set of those, without
-    the listener's name. Raises InvalidConfig."""
+    are PEM files: ssl.keystore.location has the certificate and its key, which ssl.key.password decrypts,
+    ssl.truststore.location those of clients' issuers. listener.name.<name>.ssl... is for this listener alone. dynamic:
+    what clients have set of those, without the listener's name. Raises InvalidConfig."""
     config = properties.security.listeners.get(name)
     if config is None or not config.protocol.endswith("SSL"):
         return None
@@ -89,7 +89,13 @@ def tls_of(name: str, properties: Properties, dynamic: Mapping[str, str] | None 
     client_auth = str(given.get("ssl.client.auth", "none"))
     trusted = given.get("ssl.truststore.location")
     try:
-        context = tls_context(keys, keys, client_auth=client_auth, trusted=trusted)  # type: ignore[arg-type]
+        context = tls_context(
+            keys,
+            keys,
+            client_auth=client_auth,  # type: ignore[arg-type]
+            trusted=trusted,
+            password=given.get(KEY_PASSWORD),
+        )
         check_context(context)
     except (ValueError, OSError) as error:
         raise InvalidConfig(f"listener {name}: {error}") from None

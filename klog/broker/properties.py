@@ -68,6 +68,8 @@ def known_properties(others: frozenset[str] = frozenset()) -> frozenset[str]:
 
 
 def _unknown(name: str, known: frozenset[str]) -> str:
+    if name == "listeners":
+        return "the listeners are an argument of the broker, not in its config: listeners=['host:port']"
     from klog.config.nearest import nearest
 
     near = nearest(name, known)

@@ -38,11 +38,13 @@ def tls_context(
     *,
     client_auth: Literal["none", "requested", "required"] = "none",
     trusted: str | os.PathLike[str] | None = None,
+    password: str | None = None,
 ) -> ssl.SSLContext:
     """A server's context: TLS 1.2 or newer, the server's order of ciphers, no renegotiation, no compression.
 
-    certificate, key, trusted: PEM files; only the owner may read the key. client_auth: ssl.client.auth; the principal
-    of a client with a certificate is its subject. Raises ValueError, OSError.
+    certificate, key, trusted: PEM files; only the owner may read the key. password: of the key, if it is encrypted.
+    client_auth: ssl.client.auth; the principal of a client with a certificate is its subject. Raises ValueError,
+    OSError.
     """
     arguments.chosen("client_auth", client_auth, tuple(_CLIENT_AUTH))
     mode = os.stat(key).st_mode
@@ -53,9 +55,19 @@ def tls_context(
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = ssl.TLSVersion.TLSv1_2
     context.options |= ssl.OP_CIPHER_SERVER_PREFERENCE | ssl.OP_NO_RENEGOTIATION | ssl.OP_NO_COMPRESSION
-    context.load_cert_chain(certificate, key, password="")  # else OpenSSL asks at the terminal, and waits
+    try:
+        # Without a password OpenSSL asks at the terminal, and waits.
+        context.load_cert_chain(certificate, key, password=password or "")
+    except ssl.SSLError:
+        raise ValueError(
+            f"certificate={os.fspath(certificate)!r}: it is no PEM file with a certificate and its key, or the key is "
+            "encrypted with another password than ssl.key.password"
+        ) from None
     if trusted is not None:
-        context.load_verify_locations(trusted)
+        try:
+            context.load_verify_locations(trusted)
+        except ssl.SSLError:
+            raise ValueError(f"trusted={os.fspath(trusted)!r}: it is no PEM file with certificates") from None
     context.verify_mode = _CLIENT_AUTH[client_auth]
     return context
 

@@ -28,6 +28,7 @@ TLS = (
     "ssl.truststore.type",
     "ssl.client.auth",
 )
+KEY_PASSWORD = "ssl.key.password"  # clients cannot set it: it would be stored as it is
 # Properties of mechanisms that klog does not have. One that was left out would change how clients authenticate.
 _OF_OTHERS = {"sasl.kerberos.": "GSSAPI (Kerberos)", "sasl.oauthbearer.": "OAUTHBEARER"}
 _PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -116,7 +117,7 @@ class ListenerConfig:
     receive_bytes_max: int
     reauth_ms: Mapping[str, int]
     plain_users: PlainUsers
-    tls: Mapping[str, str] = field(default_factory=dict)
+    tls: Mapping[str, str] = field(default_factory=dict, repr=False)  # with a password
 
     @property
     def authenticates(self) -> bool:
@@ -206,7 +207,7 @@ def _listener_key(name: str) -> tuple[str, str | None, str] | None:
     """(listener in upper case, mechanism in lower case or None, property) of listener.name.<l>[.<mechanism>].<p>."""
     if not name.startswith(_LISTENER):
         return None
-    for key in (_ENABLED, _RECEIVE, _REAUTH, _JAAS, *TLS):
+    for key in (_ENABLED, _RECEIVE, _REAUTH, _JAAS, KEY_PASSWORD, *TLS):
         if name.endswith(f".{key}"):
             rest = name[len(_LISTENER) : -len(key) - 1]
             for mechanism in MECHANISMS if key in (_REAUTH, _JAAS) else ():
@@ -268,7 +269,8 @@ def _listener(
     size = numbers["sasl_server_max_receive_size"] if receive is None else _number(*receive, 1, INT_MAX)
     modules = properties.get((PLAIN.lower(), _JAAS))
     users = {} if modules is None else _plain_users(*modules)
-    tls = {key: str(value) for (_, key), (_, value) in properties.items() if key in TLS and value is not None}
+    own = (KEY_PASSWORD, *TLS)
+    tls = {key: str(value) for (_, key), (_, value) in properties.items() if key in own and value is not None}
     return ListenerConfig(protocol, enabled, size, reauth_ms, PlainUsers(users), tls)
 
 

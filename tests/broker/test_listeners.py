@@ -28,6 +28,7 @@ from tests.support.wire_client import WireClient
 
 ROOT = Path(__file__).resolve().parents[2]
 OPEN = "event=open_listener"
+BOTH = ("SSL://127.0.0.1:0", "PLAINTEXT://127.0.0.1:0")
 PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 
 
@@ -98,6 +99,30 @@ def test_a_listener_has_a_certificate_of_its_own(tmp_path: Path) -> None:
         Broker(tmp_path / "data", listeners=listeners, config=config)
 
 
+@pytest.mark.parametrize("name", ["ssl.key.password", "listener.name.ssl.ssl.key.password"])
+def test_a_key_may_be_encrypted(tmp_path: Path, name: str) -> None:
+    keys, path = made(tmp_path / "keys", "/CN=localhost"), tmp_path / "keys.pem"
+    encrypt = ["openssl", "pkey", "-in", str(keys.key), "-aes256", "-passout", "pass:geheim"]
+    encrypted = subprocess.run(encrypt, check=True, capture_output=True).stdout
+    write_keystore(keys, path)
+    path.write_bytes(keys.certificate.read_bytes() + encrypted)
+    config = config_of(path) | {name: "geheim"}
+    with Broker(tmp_path / "data", listeners=BOTH, config=config) as broker:
+        broker.reload_tls()
+        assert is_trusted(broker.port, keys)
+        with plain(broker) as client:
+            assert altered(client, "listener.name.ssl.ssl.key.password", "other") == ErrorCode.INVALID_CONFIG
+            assert described(client, name) in ([], [(None, 4, True)])
+        assert "geheim" not in repr(broker._properties.security)
+    for wrong in ({}, {name: "other"}):
+        with pytest.raises(InvalidConfig, match=r"listener SSL: .*keys.pem.*ssl\.key\.password"):
+            Broker(tmp_path / "data", listeners=BOTH, config=config_of(path) | wrong)
+    path.write_bytes(keys.certificate.read_bytes() + keys.key.read_bytes())
+    config = config_of(path) | {"ssl.truststore.location": str(keys.key), "ssl.client.auth": "required"}
+    with pytest.raises(InvalidConfig, match="listener SSL: trusted=.*no PEM file with certificates"):
+        Broker(tmp_path / "data", listeners=BOTH, config=config)
+
+
 def altered(client: WireClient, name: str, value: str | Path | None, broker: str = "1", **fields: Any) -> int:
     """Set a property of a broker, or delete it with the value None. Return the error code."""
     Request = messages.IncrementalAlterConfigs.Request
@@ -118,7 +143,6 @@ def described(client: WireClient, name: str) -> list[tuple[str | None, int, bool
 
 
 LOCATION = "listener.name.ssl.ssl.keystore.location"
-BOTH = ("SSL://127.0.0.1:0", "PLAINTEXT://127.0.0.1:0")
 
 
 def plain(broker: Broker) -> WireClient:

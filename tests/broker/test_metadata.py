@@ -210,6 +210,7 @@ def test_errors_name_the_invalid_argument(tmp_path: Path) -> None:
         ({"node.idd": 1}, "node.id"),
         ({"node.id": "x"}, "node.id='x'"),
         ({"advertised.listeners": "OTHER://h:1"}, "OTHER"),
+        ({"listeners": "PLAINTEXT://h:1"}, "listeners are an argument"),
     ):
         with pytest.raises(InvalidConfig, match=text):
             Broker(tmp_path, listeners=LOOPBACK, config=config).start()
