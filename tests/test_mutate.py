@@ -28,5 +28,14 @@ def test_equivalent_mutants_exist_and_have_a_reason() -> None:
 def test_every_kind_of_change_is_made() -> None:
     changes = {m.change for module in mutate.MUTATED for m in mutate.mutants(module)}
     changes |= {m.change for module in mutate.COMPILED for m in mutate.mutants(module)}
-    for change in ("^ → |", "return; → ;", "< →  <= ", "and →  or ", "True → False", "raise → pass", "+ →  - ", "0 → 1"):
+    for change in (
+        "^ → |",
+        "return; → ;",
+        "< →  <= ",
+        "and →  or ",
+        "True → False",
+        "raise → pass",
+        "+ →  - ",
+        "0 → 1",
+    ):
         assert change in changes

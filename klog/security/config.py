@@ -269,8 +269,8 @@ def _listener(
     size = numbers["sasl_server_max_receive_size"] if receive is None else _number(*receive, 1, INT_MAX)
     modules = properties.get((PLAIN.lower(), _JAAS))
     users = {} if modules is None else _plain_users(*modules)
-    own = (KEY_PASSWORD, *TLS)
-    tls = {key: str(value) for (_, key), (_, value) in properties.items() if key in own and value is not None}
+    names = (KEY_PASSWORD, *TLS)
+    tls = {key: str(value) for (_, key), (_, value) in properties.items() if key in names and value is not None}
     return ListenerConfig(protocol, enabled, size, reauth_ms, PlainUsers(users), tls)
 
 
