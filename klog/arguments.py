@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -45,9 +45,7 @@ def optional_whole(name: str, value: Any, low: int = LONG_MIN, high: int = LONG_
 
 def wholes(name: str, value: Any, low: int = LONG_MIN) -> list[int]:
     """An iterable of int."""
-    if isinstance(value, str | bytes) or not isinstance(value, Iterable):
-        raise wrong_type(name, value, "a list of int")
-    return [whole(f"{name}[{number}]", each, low) for number, each in enumerate(value)]
+    return [whole(f"{name}[{number}]", each, low) for number, each in enumerate(items(name, value, "a list of int"))]
 
 
 def seconds(name: str, value: Any) -> float | None:
@@ -61,7 +59,9 @@ def some_seconds(name: str, value: Any, hint: str = "") -> float:
         raise wrong_type(name, value, "seconds as int or float", hint)
     try:
         number = float(value)
-    except OverflowError:  # an int of hundreds of digits
+    except TypeError:  # an array of several numbers
+        raise wrong_type(name, value, "seconds as int or float", hint) from None
+    except (OverflowError, ValueError):  # an int of hundreds of digits, a signaling NaN
         number = -1.0
     if not 0 <= number <= SECONDS_MAX:
         raise ValueError(f"{name}={shown(value)}: seconds, from 0 to {SECONDS_MAX}{hint}")
@@ -101,18 +101,26 @@ def text(name: str, value: Any, hint: str = "") -> str:
 
 def texts(name: str, value: Any) -> list[str]:
     """An iterable of str, also the keys of a mapping; not a single str."""
-    if isinstance(value, str | bytes):
-        raise wrong_type(name, value, "a list of str", f"; write [{value!r}]")
-    if not isinstance(value, Iterable):
-        raise wrong_type(name, value, "a list of str")
-    return [text(f"{name}[{number}]", each) for number, each in enumerate(value)]
+    hint = f"; write [{value!r}]" if isinstance(value, str | bytes) else ""
+    return [text(f"{name}[{number}]", each) for number, each in enumerate(items(name, value, "a list of str", hint))]
+
+
+def items(name: str, value: Any, expected: str, hint: str = "") -> Iterator[Any]:
+    """The items of an iterable; not those of text, of bytes, or of an array without a dimension."""
+    without = isinstance(value, str | bytes | bytearray | memoryview) or getattr(value, "ndim", 1) == 0
+    if without or not isinstance(value, Iterable):
+        raise wrong_type(name, value, expected, hint)
+    return iter(value)
 
 
 def path(name: str, value: Any) -> str:
     """A path as str. A file descriptor is not accepted: it would be closed after use."""
     if not isinstance(value, str | bytes | os.PathLike):
         raise wrong_type(name, value, "a path, as str or pathlib.Path,")
-    found = str.__str__(os.fsdecode(value))
+    try:
+        found = str.__str__(os.fsdecode(value))
+    except TypeError:  # its __fspath__ returns neither
+        raise wrong_type(name, value, "a path, as str or pathlib.Path,") from None
     if not found or "\0" in found:
         raise ValueError(f"{name}={shown(value)}: a path must not be empty or contain NUL")
     try:
@@ -168,7 +176,7 @@ def shown(value: object) -> str:
     """A value as an error shows it: at most 80 characters."""
     try:
         text = repr(value)
-    except ValueError:  # an int of thousands of digits, or a list of them: sys.set_int_max_str_digits
+    except Exception:  # its own, or that of an int of thousands of digits: sys.set_int_max_str_digits
         return f"<{type(value).__name__}>"
     return text if len(text) <= 80 else f"{text[:77]}..."
 

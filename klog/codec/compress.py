@@ -23,6 +23,7 @@ import zlib
 from collections.abc import Callable, Iterator
 from typing import Final
 
+from klog.arguments import shown
 from klog.codec import libraries
 from klog.codec._direct import unpack
 from klog.codec._frames import lz4_frame, zstd_frame
@@ -64,19 +65,21 @@ def parse_compression(compression: str | tuple[str, int] | None) -> tuple[int, i
     name: object = compression
     if isinstance(compression, tuple):
         if len(compression) != 2:
-            raise UnsupportedCompression(f"compression must be a name or (name, level), not {compression!r}")
+            raise UnsupportedCompression(f"compression must be a name or (name, level), not {shown(compression)}")
         name, level = compression
-    if name is None or name == "uncompressed":
+    if name is None or (isinstance(name, str) and name == "uncompressed"):
         name = "none"
     if not isinstance(name, str) or name not in CODECS:
-        raise UnsupportedCompression(f"unknown compression {name!r}; use one of {', '.join(CODECS)}, or None")
+        raise UnsupportedCompression(f"unknown compression {shown(name)}; use one of {', '.join(CODECS)}, or None")
     codec = CODECS.index(name)
     if level is not None:
         if codec not in _LEVELS:
             raise InvalidConfig(f"{name} has no levels; use compression={name!r}")
         low, high = _LEVELS[codec]
         if isinstance(level, bool) or not hasattr(type(level), "__index__"):
-            raise InvalidConfig(f"compression=({name!r}, {level!r}): the level must be an int from {low} to {high}")
+            raise InvalidConfig(
+                f"compression=({name!r}, {shown(level)}): the level must be an int from {low} to {high}"
+            )
         level = operator.index(level)
         if not low <= level <= high or (codec == GZIP and level == 0):
             raise InvalidConfig(f"level {level} of {name} is out of range; use {low} to {high}")

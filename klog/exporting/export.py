@@ -87,7 +87,8 @@ def export_file(
     overwrite = arguments.flag("overwrite", overwrite)
     arguments.function("progress", progress)
     if (name == "-") != (stdout is not None):
-        raise ValueError(f"target={name!r}, stdout={stdout!r}: '-' goes with stdout=, a binary file; pass both or none")
+        given = f"target={name!r}, stdout={arguments.shown(stdout)}"
+        raise ValueError(f"{given}: '-' goes with stdout=, a binary file; pass both or none")
     with _opened(logs) as opened:
         numbers = opened.topics().get(topic, [0]) if partition is None else [partition]
         found = [opened.log(topic, number) for number in numbers]
@@ -183,8 +184,8 @@ def _limited(start: Position | None, log: Log, logs: Sequence[Log]) -> Position 
 def _form(name: str, form: str | None) -> str:
     if form is None:
         form = "jsonl" if name == "-" else _SUFFIXES.get(os.path.splitext(name)[1].lower())
-    if form not in FORMATS:
-        given = f"format {form!r}" if form is not None else f"{name}: the name shows no format"
+    if not isinstance(form, str) or form not in FORMATS:
+        given = f"format {arguments.shown(form)}" if form is not None else f"{name}: the name shows no format"
         raise UnknownFormat(f"{given}; choose from {', '.join(FORMATS)}")
     if form == "parquet" and name == "-":
         raise UnknownFormat("Parquet needs a file; name one, or choose arrow, csv or jsonl")

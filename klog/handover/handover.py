@@ -92,9 +92,10 @@ def handover(
     next_producer_id = arguments.whole("next_producer_id", next_producer_id, 0)
     arguments.function("progress", progress)
     check_tools(clock, files)
-    if isinstance(extra, str | bytes | Mapping) or not isinstance(extra, Iterable):
+    if isinstance(extra, Mapping):
         raise arguments.wrong_type("extra", extra, "a list of MetadataRecord")
-    records, dry_run = [_checked(record) for record in extra], arguments.flag("dry_run", dry_run)
+    found = arguments.items("extra", extra, "a list of MetadataRecord")
+    records, dry_run = [_checked(record) for record in found], arguments.flag("dry_run", dry_run)
     chosen = release(arguments.text("kafka_version", kafka_version))
     controller, bound = check_listeners(controller_listener, listeners)
     if cluster_id is not None and _known_id(cluster_id) is None:

@@ -37,7 +37,9 @@ def parse_listener(name: str, text: str) -> Listener:
     """Return the listener of "host:port" (PLAINTEXT) or "SSL://host:port". Raises ValueError. name: the argument's."""
     match = _LISTENER.fullmatch(text) if isinstance(text, str) else None
     if match is None or not 0 < int(match[3]) <= _PORT_MAX or (match[1] or _PROTOCOLS[0]) not in _PROTOCOLS:
-        raise ValueError(f"{name}={text!r}: host:port expected, or one of {', '.join(_PROTOCOLS)} and ://host:port")
+        raise ValueError(
+            f"{name}={arguments.shown(text)}: host:port expected, or one of {', '.join(_PROTOCOLS)} and ://host:port"
+        )
     return Listener(match[1] or _PROTOCOLS[0], match[2], int(match[3]))
 
 

@@ -74,8 +74,8 @@ def import_file(
     Raises RowError, UnknownColumn, UnknownFormat, InvalidConfig, InvalidPartitions, InvalidTopic: then nothing was
     created or appended; OSError, after which a note of the error has the number of appended records.
     """
-    if form is not None and form not in FORMATS:
-        raise UnknownFormat(f"format {form!r}: choose from {', '.join(FORMATS)}")
+    if form is not None and not (isinstance(form, str) and form in FORMATS):
+        raise UnknownFormat(f"format {arguments.shown(form)}: choose from {', '.join(FORMATS)}")
     if compression is not None:
         parse_compression(compression)
     wanted = LogConfig(config_values("config", config))

@@ -48,9 +48,11 @@ def named(paths: Paths) -> list[str]:
     """Return the directories of an argument `paths`: one or several. Raises TypeError, ValueError, OSError."""
     if isinstance(paths, str | bytes | os.PathLike):
         return [check_directory(arguments.path("paths", paths))]
-    if isinstance(paths, Mapping) or not isinstance(paths, Iterable):
-        raise arguments.wrong_type("paths", paths, "a log.dir, as str or pathlib.Path, or a list of them,")
-    found = [check_directory(arguments.path(f"paths[{number}]", path)) for number, path in enumerate(paths)]
+    expected = "a log.dir, as str or pathlib.Path, or a list of them,"
+    if isinstance(paths, Mapping):
+        raise arguments.wrong_type("paths", paths, expected)
+    each_path = enumerate(arguments.items("paths", paths, expected))
+    found = [check_directory(arguments.path(f"paths[{number}]", path)) for number, path in each_path]
     if not found:
         raise ValueError("paths=[]: no log.dir given: name one or more")
     return found

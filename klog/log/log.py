@@ -23,6 +23,7 @@ from klog.arguments import (
     INT_MAX,
     LONG_MAX,
     LONG_MIN,
+    chosen,
     file_name,
     flag,
     function,
@@ -50,7 +51,7 @@ from klog.log.read.chunks import CHUNK_BYTES, FetchedChunk, chunks
 from klog.log.read.fetch import fetch_counted
 from klog.log.read.fetch_range import FetchRange, fetch_range
 from klog.log.read.gauges import metrics_of, page_cache_of
-from klog.log.read.isolation import ISOLATIONS, Isolation, producer_state, unknown_isolation
+from klog.log.read.isolation import ISOLATIONS, Isolation, producer_state
 from klog.log.read.lookup import ListedOffset, TimestampOffset, resolve
 from klog.log.read.optional_decoding import optional_decoding
 from klog.log.read.positions import Position, whole_number
@@ -124,7 +125,7 @@ class Log:
         from klog.log.standalone import open_standalone
 
         check_tools(clock, files)
-        if not read_only:
+        if not flag("read_only", read_only):
             load_libraries()
         return open_standalone(
             cls,
@@ -512,8 +513,7 @@ class Log:
             raise ValueError(
                 f"start={start}, stop={stop}, max_bytes={max_bytes}: 64-bit integers expected, max_bytes above 0"
             )
-        if isolation not in ISOLATIONS:
-            raise unknown_isolation(isolation)
+        chosen("isolation", isolation, ISOLATIONS)
         return chunks(core, start, stop, isolation, max_bytes, scan)
 
     def fetch(
@@ -646,7 +646,7 @@ class Log:
         core = self._core.now
         core.check_open()
         now = core.clock.wall_ms()
-        warm_ranges.check(bytes, timeout, progress, cancel)
+        bytes, timeout = warm_ranges.checked(bytes, timeout, progress, cancel)
         first = resolve(core, start, core.log_start_offset, now)
         last = min(resolve(core, stop, core.log_end_offset, now, "stop"), core.log_end_offset)
         ranges = warm_ranges.ranges_of(core, first, last, bytes)

@@ -375,7 +375,8 @@ class LogManager:
         Raises UnknownTopicOrPartition.
         """
         self._state.check_open()
-        return self._catalog.topic_id(name, self._catalog.partitions(text("name", name)))
+        name = text("name", name)
+        return self._catalog.topic_id(name, self._catalog.partitions(name))
 
     def create_topic(
         self,
@@ -449,7 +450,8 @@ class LogManager:
     def topic_config(self, name: str) -> LogConfig:
         """Return the configuration of a topic's logs. Raises UnknownTopicOrPartition."""
         self._state.check_open()
-        self._catalog.partitions(text("name", name))
+        name = text("name", name)
+        self._catalog.partitions(name)
         return self._catalog.config(name)
 
     def alter_topic(self, name: str, config: Mapping[str, Any]) -> LogConfig:
@@ -540,7 +542,7 @@ class LogManager:
         self._state.check_open()
         known = self._catalog.topics()
         chosen = list(known) if topics is None else arguments.texts("topics", topics)
-        warm_ranges.check(bytes, timeout, progress, cancel)
+        bytes, timeout = warm_ranges.checked(bytes, timeout, progress, cancel)
         for topic in chosen:
             if topic not in known:
                 raise self._catalog.unknown(topic, 0)

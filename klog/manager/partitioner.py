@@ -28,7 +28,7 @@ def partition_for(key: Buffer, partitions: int) -> int:
         raise wrong_type("key", key, "bytes", ": null keys are sticky, records without a key stay together in turn")
     try:
         hashed = murmur2(key)
-    except TypeError:
+    except (TypeError, BufferError):
         hint = "; use .encode()" if isinstance(key, str) else ""
         raise wrong_type("key", key, "bytes", hint) from None
     return int((hashed & 0x7FFFFFFF) % whole("partitions", partitions, 1, INT_MAX))

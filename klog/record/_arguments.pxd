@@ -1,7 +1,7 @@
 # Fast versions of klog.arguments for functions called once per batch: exact types are accepted without conversion.
 
 cimport cython
-from cpython.buffer cimport PyObject_CheckBuffer
+from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_CheckBuffer, PyObject_GetBuffer
 from libc.stdint cimport INT16_MAX, INT16_MIN, INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN, int64_t
 
 cdef extern from "Python.h":
@@ -34,9 +34,17 @@ cdef inline bint flag_of(str name, object value) except? -1:
 
 
 cdef inline int check_buffer(str name, object value) except -1:
+    cdef Py_buffer view
+    if type(value) is bytes:
+        return 0
     if not PyObject_CheckBuffer(value):
         from klog.arguments import wrong_type
         raise wrong_type(name, value, "bytes, or another buffer,", "; use .encode()" if isinstance(value, str) else "")
+    try:
+        PyObject_GetBuffer(value, &view, PyBUF_SIMPLE)
+    except (BufferError, ValueError) as error:      # with gaps between its bytes, or released
+        raise ValueError(f"{name}: {error}") from None
+    PyBuffer_Release(&view)
     return 0
 
 

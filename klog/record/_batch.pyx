@@ -35,7 +35,7 @@ from libc.stdint cimport INT64_MAX, INT64_MIN, int32_t, int64_t, uint8_t, uint32
 import operator
 import zlib
 
-from klog.arguments import function, having
+from klog.arguments import function, having, items, wrong_type
 from klog.codec import CODECS as _CODECS
 from klog.codec import decompress, decompressed_bytes_max
 from klog.errors import CorruptBatch, UnsupportedBatch
@@ -185,14 +185,20 @@ cdef class Source:
 
 # Selection ------------------------------------------------------------------------------------------------------------
 
+_TRIPLES = "(producer_id, first_offset, last_offset) triples of int"
+
+
 cdef object aborted_of(object aborted):
     """Check `aborted` and return it as a list of triples of int."""
     if type(aborted) is tuple and len(<tuple>aborted) == 0:
         return aborted
     try:
-        return [(operator.index(producer), operator.index(first), operator.index(last)) for producer, first, last in aborted]
+        return [
+            (operator.index(producer), operator.index(first), operator.index(last))
+            for producer, first, last in items("aborted", aborted, _TRIPLES)
+        ]
     except (TypeError, ValueError):
-        raise TypeError(f"aborted={aborted!r}: (producer_id, first_offset, last_offset) triples of int expected") from None
+        raise wrong_type("aborted", aborted, _TRIPLES) from None
 
 
 cdef object callable_of(object on_damage):

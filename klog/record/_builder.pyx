@@ -133,16 +133,16 @@ cdef class RecordInput:
         self.number = -1
         if type(records) is list or type(records) is tuple:
             self.sequence = records
-        elif isinstance(records, (str, bytes, bytearray, dict)):
+        elif isinstance(records, (str, bytes, bytearray, memoryview, dict)):
             raise TypeError(f"records must be an iterable of klog.Record or tuples, not {type(records).__name__}")
         elif type(records) is Lists:
             self.take_lists(records)
         else:
             try:
                 self.iterator = iter(records)
-            except TypeError:
-                if hasattr(type(records), "__iter__"):
-                    raise               # raised by the iterable itself
+            except TypeError as error:
+                if hasattr(type(records), "__iter__"):      # raised by the iterable itself
+                    raise TypeError(f"records cannot be iterated: {error}") from error
                 raise TypeError(
                     f"records must be an iterable of klog.Record or tuples, not {type(records).__name__}") from None
 
@@ -364,7 +364,8 @@ cdef class RecordInput:
         cdef Py_buffer view
         cdef uint8_t *end
         cdef object encoded
-        if isinstance(headers, (dict, str, bytes)) or not hasattr(headers, "__iter__"):
+        if (isinstance(headers, (dict, str, bytes, bytearray, memoryview)) or not hasattr(headers, "__iter__")
+                or getattr(headers, "ndim", 1) == 0):
             raise TypeError(
                 f"record {self.number}: headers must be pairs of str and bytes, not {type(headers).__name__}"
                 f"{'; use .items()' if isinstance(headers, dict) else ''}"

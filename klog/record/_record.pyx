@@ -26,6 +26,7 @@ from libc.stdint cimport int32_t, int64_t, uint8_t, uint32_t, uint64_t
 
 import operator
 
+from klog.arguments import wrong_type
 from klog.errors import CorruptBatch, InvalidTimestamp
 from klog.record.control import control_type
 from klog.record.timestamps import TimestampType
@@ -85,7 +86,8 @@ cdef object own_bytes(object value, str name):
 cdef tuple checked_headers(object headers):
     if headers is None:
         return ()
-    if isinstance(headers, (str, bytes, dict)) or not hasattr(headers, "__iter__"):
+    if (isinstance(headers, (str, bytes, bytearray, memoryview, dict)) or not hasattr(headers, "__iter__")
+            or getattr(headers, "ndim", 1) == 0):
         raise TypeError(
             f"headers must be pairs of str and bytes or None, not {type(headers).__name__}"
             f"{'; use .items()' if isinstance(headers, dict) else ''}"
@@ -113,7 +115,7 @@ cdef int32_t origin_number(object origin) except -1:
     number = origin_numbers.get(origin) if type(origin) is tuple else None
     if number is None:
         if type(origin) is not tuple or len(origin) != 2 or type(origin[0]) is not str or type(origin[1]) is not int:
-            raise TypeError(f"origin must be a (topic, partition) tuple of str and int, or None, not {origin!r}")
+            raise wrong_type("origin", origin, "a (topic, partition) tuple of str and int, or None,")
         ORIGINS.append(origin)
         number = origin_numbers[origin] = len(ORIGINS) - 1
     return number

@@ -20,6 +20,8 @@ from libc.stdint cimport int64_t
 from libc.stdlib cimport free, malloc
 from libc.string cimport memset
 
+from klog.arguments import wrong_type
+
 
 def is_arrow(records) -> bool:
     """Can RowSource take it: Rows, or an object with one of the two methods of the Arrow PyCapsule interface?"""
@@ -102,7 +104,7 @@ cdef class RowSource:
                 if schema.release != NULL:
                     schema.release(&schema)
         else:
-            raise TypeError(f"records={records!r}: {type(records).__name__} does not have the Arrow C interface")
+            raise wrong_type("records", records, "an object with the Arrow C interface")
 
     def __dealloc__(self):
         if self.stream.release != NULL:

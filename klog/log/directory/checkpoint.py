@@ -18,6 +18,7 @@ import re
 import uuid
 from collections.abc import Iterable, Mapping
 
+from klog.arguments import shown
 from klog.config.properties import parse_properties
 from klog.disk import Files, read_whole
 from klog.errors import CorruptCheckpoint, InconsistentTopicId
@@ -198,7 +199,7 @@ def as_uuid(value: uuid.UUID | str | None) -> uuid.UUID | None:
         return None
     parsed = decode_uuid(value) if isinstance(value, str) else value
     if not isinstance(parsed, uuid.UUID):
-        raise ValueError(f"topic_id={value!r}: a uuid.UUID or Kafka's 22 characters expected")
+        raise ValueError(f"topic_id={shown(value)}: a uuid.UUID or Kafka's 22 characters expected")
     if parsed.int == 0:
         raise ValueError(f"topic_id={value!r}: Kafka reserves this id; None chooses one")
     return parsed

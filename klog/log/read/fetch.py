@@ -49,6 +49,8 @@ def fetch(log: LogCore, offset: int, max_bytes: int, isolation: Isolation, min_o
     """Fetch batches from an offset on, at most max_bytes; with min_one at least one whole batch."""
     if not 0 <= max_bytes <= LONG_MAX:
         raise ValueError(f"max_bytes={max_bytes}: must be from 0 to 2^63-1")
+    if not isinstance(isolation, str):
+        raise unknown_isolation(isolation)
     # F1. The log end is read first: later appends are beyond it.
     start, end = log.log_start_offset, log.log_end_offset
     high_watermark = min(log.high_watermark, end)
@@ -56,7 +58,7 @@ def fetch(log: LogCore, offset: int, max_bytes: int, isolation: Isolation, min_o
         min(last_stable_offset(log), high_watermark) if isolation == "read_committed" or not log.read_only else None
     )
     bounds = {"log_end": end, "high_watermark": high_watermark, "read_committed": stable}
-    bound = bounds.get(isolation) if isinstance(isolation, str) else None
+    bound = bounds.get(isolation)
     if bound is None:
         raise unknown_isolation(isolation)
     if not start <= offset <= end:

@@ -32,6 +32,8 @@ def unknown_isolation(given: object) -> TypeError | ValueError:
 
 def bound(log: LogCore, isolation: Isolation) -> int:
     """The exclusive bound of an isolation level."""
+    if not isinstance(isolation, str):
+        raise unknown_isolation(isolation)
     if isolation == "log_end":
         return log.log_end_offset
     if isolation == "high_watermark":

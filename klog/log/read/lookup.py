@@ -14,7 +14,7 @@ import contextlib
 import os
 from collections.abc import Callable, Sequence
 
-from klog.arguments import LONG_MAX, LONG_MIN, whole
+from klog.arguments import LONG_MAX, LONG_MIN, shown, whole
 from klog.errors import CorruptBatch
 from klog.log.read.isolation import Isolation, bound
 from klog.log.read.newest_before import NONE
@@ -105,7 +105,7 @@ def resolve(log: LogCore, value: Position | None, default: int, now_ms: int, nam
     if type(value) is int and LONG_MIN <= value <= LONG_MAX:
         return value
     value = checked_position(name, value)
-    offset = _named(log, value)
+    offset = _named(log, value, name)
     if offset is not None:
         return offset
     assert not isinstance(value, int)
@@ -119,7 +119,7 @@ def resolve(log: LogCore, value: Position | None, default: int, now_ms: int, nam
 def moment(log: LogCore, value: Position) -> tuple[int, int]:
     """The exclusive offset bound and the greatest timestamp of a log's records up to a position."""
     value = checked_position("moment", value)
-    offset = _named(log, value)
+    offset = _named(log, value, "moment")
     if offset is None:
         assert not isinstance(value, int)
         return LONG_MAX, timestamp_ms(value, log.clock.wall_ms(), "moment")
@@ -127,7 +127,7 @@ def moment(log: LogCore, value: Position) -> tuple[int, int]:
     return offset, LONG_MAX
 
 
-def _named(log: LogCore, value: Position) -> int | None:
+def _named(log: LogCore, value: Position, name: str) -> int | None:
     """The offset that a position states; None for a time."""
     if isinstance(value, int):
         return value
@@ -136,7 +136,12 @@ def _named(log: LogCore, value: Position) -> int | None:
         return log.log_start_offset
     if word == "latest":
         return log.log_end_offset
-    return whole("offset", int(word)) if word.isascii() and word.isdigit() else None
+    if not (word.isascii() and word.isdigit()):
+        return None
+    try:
+        return whole(name, int(word))
+    except ValueError:  # also that of an int of thousands of digits
+        raise ValueError(f"{name}={shown(value)}: an offset is an int of 64 bits") from None
 
 
 def count(log: LogCore, start: Position | None, stop: Position | None) -> int:

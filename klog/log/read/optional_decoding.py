@@ -22,7 +22,7 @@ def optional_decoding(
 ) -> Decoding | None:
     """Check the arguments of read(), tail() and reader(). Returns None without `decode`. Raises ValueError, TypeError,
     ImportError."""
-    if decode is None and on_bad == "raise" and dead_letter is None:
+    if decode is None and dead_letter is None and isinstance(on_bad, str) and on_bad == "raise":
         return None
     from klog.log.read.decoding import decoding_of  # klog.decode takes time to import
 

@@ -14,7 +14,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from klog.arguments import wrong_type
+from klog.arguments import items, wrong_type
 from klog.disk import YIELD_BYTES, HasFileno, Target, check_target, cork, send_bytes, send_yielding
 from klog.log.read._fetch import FetchData
 from klog.log.read.sending import note_sent
@@ -46,9 +46,8 @@ class Outgoing:
     __slots__ = ("_at", "_corked", "_many", "_number", "_of_range", "_part", "_pieces", "sent", "size")
 
     def __init__(self, parts: Iterable[Buffer | FetchData | Slices]) -> None:
-        if isinstance(parts, str | bytes) or not hasattr(parts, "__iter__"):
-            raise wrong_type("parts", parts, "an iterable of buffers, FetchData and FetchRange")
-        pieces = [part if isinstance(part, (FetchData, Slices)) else _bytes_of(part) for part in parts]
+        given = items("parts", parts, "an iterable of buffers, FetchData and FetchRange")
+        pieces = [part if isinstance(part, (FetchData, Slices)) else _bytes_of(part) for part in given]
         self.size = sum(part.nbytes if isinstance(part, memoryview) else part.size for part in pieces)
         self.sent = 0
         # Corking does not pay for bytes before one slice: they are sent with MSG_MORE.

@@ -27,13 +27,12 @@ if TYPE_CHECKING:
 _log = logger_of("log")
 
 
-def check(bytes_max: object, timeout: object, progress: object, cancel: object) -> None:
-    """Check the arguments of warm_up(). TypeError or ValueError names the argument."""
-    optional_whole("bytes", bytes_max, 0)
-    seconds("timeout", timeout)
+def checked(bytes_max: object, timeout: object, progress: object, cancel: object) -> tuple[int | None, float | None]:
+    """Check the arguments of warm_up(). Returns bytes and timeout. TypeError or ValueError names the argument."""
     function("progress", progress)
     if cancel is not None:
         having("cancel", cancel, ("is_set", "wait"), "a threading.Event, or None,")
+    return optional_whole("bytes", bytes_max, 0), seconds("timeout", timeout)
 
 
 def ranges_of(log: LogCore, start: int, stop: int, bytes_max: int | None) -> list[FileRange]:

@@ -24,7 +24,8 @@ def check_records(records: object) -> None:
         raise TypeError("records is an iterable: put a single klog.Record into a list, [record]")
     if is_arrow(records):
         return
-    if isinstance(records, str | bytes | Mapping) or not isinstance(records, Iterable):
+    single = isinstance(records, str | bytes | bytearray | memoryview | Mapping) or getattr(records, "ndim", 1) == 0
+    if single or not isinstance(records, Iterable):
         raise TypeError(
             f"records is an iterable of klog.Record or tuples, not {type(records).__name__}; put a single value into a "
             "list, [(None, value)]"
