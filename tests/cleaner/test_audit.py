@@ -13,6 +13,7 @@ from klog.cleaner import audit, read_audit
 from klog.disk import LogFile, RealFiles
 from klog.errors import CorruptAudit, NewerFormat
 from tests.cleaner.logs import NOW, append, open_log
+from tests.support.crash_files import CrashFiles
 
 LINE = {"outcome": "done", "time": "2026-01-01T00:00:00.000Z"}
 
@@ -142,3 +143,9 @@ def test_appending_does_not_read_the_whole_file(tmp_path: Path, monkeypatch: pyt
         audit.append(RealFiles(), str(tmp_path), {**LINE, "id": number})
     assert [line["id"] for line in read_audit(tmp_path)] == list(range(50))
     assert max(read) == 300 < (tmp_path / audit.FILE).stat().st_size // 10
+
+
+def test_a_line_is_on_disk_with_the_name_of_its_file(tmp_path: Path) -> None:
+    files, path = CrashFiles(), str(tmp_path / audit.FILE)
+    audit.append(files, str(tmp_path), LINE)
+    assert bytes(files.durable_names[path].durable) == Path(path).read_bytes() != b""

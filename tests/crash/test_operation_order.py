@@ -217,15 +217,15 @@ def test_what_retention_deletes_is_durably_gone_when_it_returns(tmp_path: Path) 
 
 
 def test_a_roll_of_an_empty_segment_is_on_disk_when_it_returns(tmp_path: Path) -> None:
-    """L3: the new segment file has the name of the old one."""
+    """L3: the new index files have the names of the old ones."""
     files = CrashFiles()
     with open_logs(tmp_path / "data", files) as logs:
         logs.create_topic(TOPIC, config=CONFIG)
         log = logs.log(TOPIC)
-        path = log.segments[-1].path
         log.roll()
         log.roll()
-        assert files.durable_names[path] is files.names[path]
+        paths = [path for path in log.segments[-1].paths if os.path.exists(path)]
+        assert len(paths) == 3 and all(files.durable_names[path] is files.names[path] for path in paths)
 
 
 class MarkerOrder(CrashFiles):
@@ -257,3 +257,54 @@ def test_an_undone_append_takes_the_recovery_point_back(tmp_path: Path) -> None:
         assert log.recovery_point <= 1
         stored = checkpoint.read_offsets(str(tmp_path / "data" / checkpoint.RECOVERY_POINT))
         assert stored.get((TOPIC, 0), 0) <= 1
+
+
+class RestartOrder(CrashFiles):
+    """Checks that a restart leaves no hole between the segments that it has not removed yet."""
+
+    known: tuple[str, ...] = ()
+    removed = 0
+
+    def rename(self, source: str, target: str) -> None:
+        super().rename(source, target)
+        if self.known and source.endswith(".log"):
+            left = [name for name in segment_logs(os.listdir(os.path.dirname(source))) if name in self.known]
+            at = self.known.index(left[0]) if left else 0
+            assert tuple(left) == self.known[at : at + len(left)], "T1: a load would take the hole for lost records"
+            self.removed += 1
+
+
+def test_a_restart_removes_what_is_below_the_log_start_from_the_oldest_on(tmp_path: Path) -> None:
+    files = RestartOrder()
+    with open_logs(tmp_path / "data", files) as logs:
+        log = ten_records(logs)
+        log.delete_records(log.segments[-2].base_offset + 1)
+        files.known = tuple(segment_logs([segment.path for segment in log.segments]))
+        log.truncate_fully_and_start_at(100)
+        files.known = ()
+    assert files.removed >= 3
+
+
+class DeletionOrder(CrashFiles):
+    """Lists the segments that a deletion removes, in order."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.removed: list[str] = []
+
+    def unlink(self, path: str) -> None:
+        if path.endswith(".log") and os.path.exists(path):
+            self.removed.append(os.path.basename(path))
+        super().unlink(path)
+
+
+def test_a_deletion_removes_the_newest_segment_first_and_is_on_disk_when_it_returns(tmp_path: Path) -> None:
+    """After a crash in between the rest is a valid log."""
+    files = DeletionOrder()
+    with klog.Log.open(tmp_path / "t-0", files=files, config=CONFIG) as log:
+        for number in range(10):
+            log.append([(b"k", b"%d" % number * 60)])
+        known = segment_logs([segment.path for segment in log.segments])
+        log.delete()
+    assert len(known) > 3 and files.removed == known[::-1]
+    assert [name for name in files.durable_names if "/t-0/" in name] == []

@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from klog.disk import LogFile, RealFiles
+from klog.disk import LogFile, NewFile, RealFiles
+from tests.support.crash_files import CrashFiles
 
 
 def test_replace_leaves_one_whole_file(tmp_path: Path) -> None:
@@ -130,3 +131,12 @@ def test_an_error_with_a_next_step_keeps_no_frame_alive(tmp_path: Path) -> None:
         assert fail()() is None
     finally:
         gc.enable()
+
+
+def test_a_new_file_is_on_disk_with_its_name_when_it_is_committed(tmp_path: Path) -> None:
+    files = CrashFiles()
+    path = str(tmp_path / "file")
+    with NewFile(path, files) as file:
+        file.write(b"data")
+        file.commit()
+    assert bytes(files.durable_names[path].durable) == b"data"

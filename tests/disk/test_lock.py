@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import klog
-from klog.disk import DirectoryLock, Leases
+from klog.disk import DirectoryLock, Leases, directory_lock
 from klog.errors import AlreadyLocked
 from tests.support.child import in_child, living_child
 from tests.support.raising import Raising
@@ -237,3 +237,14 @@ def test_a_release_that_is_interrupted_anywhere_closes_its_descriptor_once(tmp_p
         number += 1
     assert number > 20
     assert descriptors() == before
+
+
+def test_a_directory_lock_excludes_every_other(tmp_path: Path) -> None:
+    """Else two processes that read, change and replace a file would lose a change."""
+    other = os.open(tmp_path, os.O_RDONLY)
+    try:
+        with directory_lock(str(tmp_path)), pytest.raises(BlockingIOError):
+            fcntl.flock(other, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        fcntl.flock(other, fcntl.LOCK_SH | fcntl.LOCK_NB)
+    finally:
+        os.close(other)

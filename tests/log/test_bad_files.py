@@ -264,3 +264,13 @@ def test_a_segment_may_begin_near_the_largest_offset(tmp_path: Path, base: int) 
             assert offsets(log) == [base]
             assert log.offset_for_timestamp(2**63 - 1) is None
             assert log.count() == 1
+
+
+@pytest.mark.parametrize("policy", ["strict", "kafka"])
+def test_a_segment_with_positions_beyond_31_bits_is_refused(tmp_path: Path, policy: str) -> None:
+    directory = make(tmp_path)
+    path = directory / "00000000000000000000.log"
+    os.truncate(path, 2**31)
+    with pytest.raises(CorruptLog, match="more than the maximum"):
+        open_log(directory, recovery=policy)
+    assert path.stat().st_size == 2**31

@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 
 import klog
+from klog.clock import ManualClock
 from klog.disk import RealFiles
-from klog.errors import CorruptLog, ReadOnly
+from klog.errors import CorruptLog, InvalidTxnState, ReadOnly
 from klog.log.state.leader_epochs import LeaderEpochCache
 from klog.record import encode
 from tests.support.abandon import abandon
+from tests.support.batches import NOW, produced, transactional
 from tests.support.damage import flip
 from tests.support.logs import one_log
 
@@ -487,3 +489,16 @@ def test_the_log_start_leaves_the_leader_its_epoch(tmp_path: Path) -> None:
         assert log.leader_epoch == 3
         log.append([(None, b"c")])
         assert [record.leader_epoch for record in log.read()] == [3]
+
+
+def test_a_refused_batch_leaves_the_epoch_of_the_leader_in_the_file(tmp_path: Path) -> None:
+    directory, clock = tmp_path / "t-0", ManualClock(NOW)
+    with klog.Log.open(directory, clock=clock) as log:
+        log.append_batches(transactional(1, 0, 0, 1, base_offset=0, leader_epoch=1), origin="replication")
+        log.begin_leader_epoch(4)
+    with klog.Log.open(directory, clock=clock) as log:
+        with pytest.raises(InvalidTxnState):
+            log.append_batches(produced(1, 0, 1, 1, base_offset=1, leader_epoch=6), origin="replication")
+        assert log.leader_epoch == 4
+    with klog.Log.open(directory, clock=clock) as log:
+        assert (log.leader_epoch, log.leader_epochs) == (4, [(1, 0)])

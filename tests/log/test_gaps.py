@@ -10,6 +10,7 @@ import klog
 from klog.errors import CorruptLog
 from klog.record import encode
 from tests.support.abandon import abandon
+from tests.support.crash_files import CrashFiles
 from tests.support.logs import NOW
 
 ROWS = [(b"k", b"v", NOW)] * 3
@@ -115,3 +116,27 @@ def test_a_truncation_removes_the_gaps_above_it(tmp_path: Path, fully: bool) -> 
         lost.unlink()
     with pytest.raises(CorruptLog, match="records 3 to 9 are missing"):
         reopen(path)
+
+
+class GapOrder(CrashFiles):
+    """Checks that the segment after a gap is durably gone before klog-gaps is replaced (T5 of truncate)."""
+
+    armed = False
+    replaced = 0
+
+    def replace(self, path: str, data: bytes, *, private: bool = False) -> None:
+        if self.armed and path.endswith("klog-gaps"):
+            assert [Path(name).name for name in self.durable_names if name.endswith(".log")] == [f"{0:020}.log"]
+            self.replaced += 1
+        super().replace(path, data, private=private)
+
+
+@pytest.mark.parametrize("offset", [0, 2])
+def test_a_truncation_removes_a_gap_after_the_segment_that_follows_it(tmp_path: Path, offset: int) -> None:
+    """Between the two, the load after a crash would take the gap for lost records."""
+    path, files = with_gap(tmp_path), GapOrder()
+    files.keep(tmp_path)
+    with klog.Log.open(path, config={"cleanup.policy": "delete"}, files=files) as log:
+        files.armed = True
+        log.truncate_to(offset)
+    assert files.replaced == 1 and (path / "klog-gaps").read_text() == "0\n0\n"

@@ -20,9 +20,11 @@ from klog.disk import LogFile, RealFiles
 from klog.errors import KlogError, OutOfOrderSequence, StorageOffline
 from klog.log.write._append import encoded_whole
 from klog.log.write._commit import Ticket
+from klog.log.write.append_batches import follow_locked
 from klog.log.write.commit import commit_locked
+from klog.record import EncodedBatches
 from tests.support.abandon import abandon
-from tests.support.batches import NOW, batch, produced, transactional
+from tests.support.batches import NOW, batch, marker, produced, transactional
 from tests.support.crash_files import CrashFiles, PowerCut
 from tests.support.faulty_io import FaultyIo
 from tests.support.logs import values
@@ -576,3 +578,31 @@ def test_acknowledged_appends_of_threads_survive_a_power_cut(tmp_path: Path, see
                 for worker in range(4):
                     mine = [int(value.rstrip(b"x")) for key, value in rows if key == b"%d" % worker]
                     assert mine == list(range(len(mine)))
+
+
+@pytest.mark.parametrize("begins", [False, True])
+def test_an_interrupted_group_leaves_no_transaction_and_no_entry(tmp_path: Path, begins: bool) -> None:
+    """C4. begins: the transaction that the group aborts begins in the same append, as a follower's may."""
+    with klog.Log.open(tmp_path / "t-0", durability="sync", clock=ManualClock(NOW)) as log:
+        log.append([(None, b"a")])
+        sent = transactional(9, 0, 0, base_offset=1)
+        if not begins:
+            log.append_batches(sent, origin="replication")
+        stable, end, before = log.last_stable_offset, log.log_end_offset, log.producers
+        sent = (sent if begins else b"") + marker(9, 0, "abort", base_offset=2)
+
+        def interrupt() -> None:
+            raise KeyboardInterrupt
+
+        abort = Ticket(action=lambda: follow_locked(log._core, EncodedBatches(sent), "replication", NOW))
+        with log._core.lock, pytest.raises(KeyboardInterrupt):
+            commit_locked(log._core, [abort, Ticket(action=interrupt)])
+        assert (log.last_stable_offset, log.log_end_offset, log.producers) == (stable, end, before)
+        path = tmp_path / "t-0" / "00000000000000000000.txnindex"
+        assert not path.exists() or path.read_bytes() == b""
+        if begins:
+            log.append([(None, b"b")])
+        else:
+            log.append_batches(sent, origin="replication")
+            assert [each.last_offset for each in log.aborted_transactions()] == [2]
+        assert log.last_stable_offset == log.log_end_offset

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ import pytest
 
 import klog
 from klog.clock import ManualClock
+from klog.log.directory import checkpoint
 from tests.support.abandon import abandon
 from tests.support.batches import marker, produced, transactional
 from tests.support.crash_files import CrashFiles
@@ -305,3 +307,35 @@ def test_a_load_knows_no_producer_of_a_log_whose_records_are_all_deleted(tmp_pat
         log.append_batches(produced(7, 0, 0))
     with opened(tmp_path, clean_shutdown=clean, recovery_point=0, log_start_offset=1) as log:
         assert (log.producers, log._core.producers.end_offset) == ({}, 1)
+
+
+def test_a_restarted_log_has_a_snapshot_after_its_close(tmp_path: Path) -> None:
+    """R3: Kafka takes a log without any snapshot for one older than idempotent producers."""
+    with opened(tmp_path) as log:
+        one_each(log, 1)
+        log.truncate_fully_and_start_at(100)
+    assert snapshots(log) == [100]
+
+
+class NoSpaceForARecoveryPoint(CrashFiles):
+    armed = False
+
+    def replace(self, path: str, data: bytes, *, private: bool = False) -> None:
+        if self.armed and path.endswith(checkpoint.RECOVERY_POINT):
+            self.armed = False
+            raise OSError(errno.ENOSPC, "full", path)
+        super().replace(path, data, private=private)
+
+
+def test_a_roll_after_one_that_was_undone_writes_its_snapshot(tmp_path: Path) -> None:
+    files = NoSpaceForARecoveryPoint()
+    with klog.open(tmp_path, create=True, files=files, clock=ManualClock(NOW)) as logs:
+        logs.create_topic("t")
+        log = logs.log("t")
+        log.append_batches(produced(7, 0, 0))
+        files.armed = True
+        with pytest.raises(OSError, match="full"):
+            log.roll()
+        assert not files.armed and snapshots(log) == []
+        log.roll()
+        assert snapshots(log) == [1]

@@ -3,6 +3,7 @@ reopen."""
 
 from __future__ import annotations
 
+import errno
 import os
 import random
 import sys
@@ -29,6 +30,8 @@ from klog.log.state.snapshots import format_snapshot
 from klog.segment import Segment
 from tests.support.abandon import abandon
 from tests.support.batches import NOW, batch, marker, produced, transactional
+from tests.support.crash_files import CrashFiles
+from tests.support.faulty_io import FaultyIo
 from tests.support.logs import bases, one_log
 from tests.support.no_gc import no_gc
 
@@ -695,3 +698,84 @@ def test_an_open_transaction_survives_a_clean_reload(tmp_path: Path) -> None:
         log.append([(b"k", b"other")])
         assert (log.last_stable_offset, log.log_end_offset) == (0, 2)
         assert list(log.read(isolation="read_committed")) == []
+
+
+def test_a_truncation_leaves_decided_transactions_decided(tmp_path: Path) -> None:
+    with opened(tmp_path) as log:
+        producer = Producer(log, 9)
+        producer.send()
+        producer.end("commit")
+        log.append_batches(batch(1))
+        log.append_batches(batch(1))
+        log.truncate_to(3)
+        assert log.last_stable_offset == 3 and committed(log) == [0, 2]
+
+
+@pytest.mark.parametrize("torn", [0, 20])
+def test_a_load_after_a_clean_stop_cuts_the_transaction_index_at_the_log_end(tmp_path: Path, torn: int) -> None:
+    """Else the next abort would not be above the last entry. torn: bytes of the marker that are left."""
+    with opened(tmp_path) as log:
+        producer = Producer(log, 9)
+        producer.send()
+        size = log.segments[-1].size
+        producer.end("abort")
+        path, index = Path(log.segments[-1].path), log.segments[-1].txn_index.path
+    os.truncate(path, size + torn)
+    for snapshot in path.parent.glob("*.snapshot"):
+        snapshot.unlink()
+    with klog.Log.open(path.parent, clock=ManualClock(NOW), clean_shutdown=True, recovery="kafka") as log:
+        assert log.log_end_offset == 1 and os.path.getsize(index) == 0
+        Producer(log, 9).end("abort")
+        assert log.aborted_transactions() == [(9, 0, 1, 2)]
+
+
+def test_a_transaction_is_aborted_after_a_renaming(tmp_path: Path) -> None:
+    with opened(tmp_path) as log:
+        producer = Producer(log, 9)
+        for name in ("u-0", "v-0"):
+            producer.send()
+            producer.end("abort")
+            log.rename_dir(name)
+        assert [each.last_offset for each in log.aborted_transactions()] == [1, 3]
+    assert [path.name for path in tmp_path.glob("?-0")] == ["v-0"]
+
+
+@pytest.mark.parametrize("durability", ["os", "sync"])
+def test_a_flush_makes_the_transaction_index_durable(tmp_path: Path, durability: Any) -> None:
+    """F1. With "sync" it keeps the log's lock."""
+    files = CrashFiles()
+    with klog.Log.open(tmp_path / "t-0", clock=ManualClock(NOW), files=files, durability=durability) as log:
+        producer = Producer(log, 9)
+        producer.send()
+        producer.end("abort")
+        log.flush()
+        path = log.segments[-1].txn_index.path
+        assert bytes(files.durable_names[path].durable) == Path(path).read_bytes() != b""
+
+
+def test_a_reader_whose_replay_has_failed_repeats_it(tmp_path: Path) -> None:
+    """The failed one has changed nothing, whatever it had replayed."""
+    failed = 0
+    with opened(tmp_path) as log:
+        producer = Producer(log, 9)
+        for nth in range(1, 7):
+            producer.send()
+            with (
+                FaultyIo() as io,
+                klog.Log.open(log.path, read_only=True, clock=ManualClock(NOW), files=RealFiles(io.table)) as reader,
+            ):
+                open_since = log.last_stable_offset
+                assert reader.last_stable_offset == open_since
+                producer.end("commit")
+                log.roll()
+                log.append_batches(batch(1))
+                reader.refresh()
+                io.rule("preadv2", error=errno.EAGAIN)
+                io.rule("pread", error=errno.EIO, nth=nth, times=1)
+                try:
+                    assert reader.last_stable_offset == log.log_end_offset
+                except OSError:
+                    failed += 1
+                io.heal()
+                assert reader.last_stable_offset == log.log_end_offset
+    assert failed

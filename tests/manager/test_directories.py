@@ -25,6 +25,7 @@ from klog.errors import (
     StorageOffline,
     UnknownTopicOrPartition,
 )
+from klog.log.directory import checkpoint
 from klog.log.directory.checkpoint import encode_uuid
 from tests.support.abandon import abandon
 from tests.support.failing_files import CountingFiles, FailingFiles
@@ -606,3 +607,35 @@ def test_the_marker_of_the_last_stop_is_gone_while_a_log_is_open(tmp_path: Path)
                 logs.create_topic("t")
             logs.log("t").append([(None, b"v")])
         assert marker.exists()
+
+
+def test_high_watermarks_of_the_last_stop_hide_no_record_and_outlive_no_topic(tmp_path: Path) -> None:
+    with klog.open(tmp_path, create=True) as logs:
+        for name in ("t", "gone"):
+            logs.create_topic(name)
+            logs.append(name, [(None, b"a")])
+    path = str(tmp_path / checkpoint.HIGH_WATERMARK)
+    assert checkpoint.read_offsets(path) == {("gone", 0): 1, ("t", 0): 1}
+    with klog.open(tmp_path) as logs, klog.open(tmp_path, read_only=True) as reader:
+        assert not os.path.exists(path)
+        logs.append("t", [(None, b"b")])
+        assert len(list(reader.read("t", isolation="high_watermark"))) == 2
+        logs.delete_topic("gone")
+    assert checkpoint.read_offsets(path) == {("t", 0): 2}
+
+
+def test_a_recovery_point_above_the_log_end_is_lowered_by_the_load(tmp_path: Path) -> None:
+    """Before the first append: records below it would count as durable after a crash."""
+    with klog.open(tmp_path, create=True) as logs:
+        logs.create_topic("t")
+        log = logs.log("t")
+        log.append([(b"k", b"a")])
+        size = log.segments[-1].size
+        log.append([(b"k", b"b")])
+    (tmp_path / ".kafka_cleanshutdown").unlink()
+    path = str(tmp_path / checkpoint.RECOVERY_POINT)
+    assert checkpoint.read_offsets(path)["t", 0] == 2
+    os.truncate(tmp_path / "t-0" / "00000000000000000000.log", size)
+    with klog.open(tmp_path, recovery="kafka") as logs:
+        assert logs.log("t").log_end_offset == 1
+        assert checkpoint.read_offsets(path)["t", 0] == 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import json
+import os
 import shutil
 import threading
 import uuid
@@ -807,3 +808,27 @@ def test_a_segment_that_became_active_again_is_copied_again(tmp_path: Path, monk
         logs.move("t", 0, tmp_path / "b")
         assert values(log) == list(range(60))
     assert not klog.verify(tmp_path / "b").problems
+
+
+class NoteOrder(CrashFiles):
+    """Checks that a copy has its final name on disk before its note goes."""
+
+    removed = 0
+
+    def unlink(self, path: str) -> None:
+        if path.endswith(NOTE) and os.path.exists(path):
+            assert os.path.dirname(path) not in self._directories
+            self.removed += 1
+        super().unlink(path)
+
+
+def test_a_copy_has_its_name_on_disk_before_its_note_goes(tmp_path: Path) -> None:
+    """M3: without the note, a copy that a crash gives back its old name would be a broker's, and the partition gone."""
+    live, copy = split_up(tmp_path)
+    note(copy, ready=True, source=live.parent)
+    live.rename(live.parent / f"t-0.{uuid.uuid4().hex}-delete")
+    files = NoteOrder()
+    files.keep(tmp_path)
+    with opened(tmp_path, files=files) as logs:
+        assert values(logs.log("t")) == list(range(60))
+    assert files.removed == 1
