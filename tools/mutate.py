@@ -44,6 +44,8 @@ MUTATED = (
     *(f"klog/log/state/{name}.py" for name in ("snapshots", "leader_epochs", "segments")),
     *(f"klog/cleaner/{name}.py" for name in ("swap", "rewriting", "checkpoints")),
     "klog/log/write/removal.py",
+    "klog/segment/batches.py",
+    "klog/segment/by_time.py",
     "klog/segment/segment.py",
     "klog/segment/active.py",
     "klog/segment/txn_index.py",

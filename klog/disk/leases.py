@@ -28,8 +28,7 @@ from collections.abc import Iterator
 
 from klog.disk._io import LogFile
 from klog.disk.faults import naming_the_next_step
-from klog.disk.lock import directory_lock
-from klog.disk.ofd import locked_range, set_lock
+from klog.disk.lock import directory_lock, locked_range, set_lock
 from klog.errors import AlreadyLocked, ForkedHandle, LogClosed
 from klog.values import NamedTuple
 

@@ -16,6 +16,7 @@ import contextlib
 import errno
 import fcntl
 import os
+import struct
 import threading
 import weakref
 from collections.abc import Iterator
@@ -23,11 +24,27 @@ from collections.abc import Iterator
 from klog.clock import process_start_time
 from klog.disk._io import LogFile
 from klog.disk.faults import naming_the_next_step
-from klog.disk.ofd import locked_range, set_lock
 from klog.errors import AlreadyLocked, ReentrantCall
 
+_GETLK = getattr(fcntl, "F_OFD_GETLK", 36)
+_SETLK = getattr(fcntl, "F_OFD_SETLK", 37)
+_FLOCK = struct.Struct("hhqqi4x")  # struct flock: type, whence, start, length (0: to the end), process
 _EXCLUSIVE_BYTE, _SHARED_BYTE = 0, 1  # of the directory
 _held: weakref.WeakSet[DirectoryLock] = weakref.WeakSet()
+
+
+def set_lock(file: LogFile, kind: int, first: int = 0, count: int = 0) -> None:
+    """Lock or unlock bytes without waiting. kind: F_RDLCK, F_WRLCK or F_UNLCK. Raises OSError, with EAGAIN or EACCES if
+    another holder has locked one of them."""
+    fcntl.fcntl(file, _SETLK, _FLOCK.pack(kind, os.SEEK_SET, first, count, 0))
+
+
+def locked_range(file: LogFile, first: int, count: int) -> tuple[int, int] | None:
+    """Return (first, count) of bytes that another holder has locked and that overlap these; None if there are none.
+    Raises OSError."""
+    asked = _FLOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, first, count, 0)
+    kind, _, found, held, _ = _FLOCK.unpack(fcntl.fcntl(file, _GETLK, asked))
+    return None if kind == fcntl.F_UNLCK else (found, held)
 
 
 class DirectoryLock:

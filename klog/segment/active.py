@@ -18,7 +18,7 @@ from klog.segment._state import ActiveState
 from klog.values import dataclass
 
 _PREALLOCATE_MIN = 64 << 10
-_POSITION_MAX = 2**31 - 1
+POSITION_MAX = 2**31 - 1
 
 
 @dataclass(slots=True)
@@ -88,7 +88,7 @@ class Active(ActiveState):
         On a full disk no blocks are allocated ahead, and the write itself fails or not. WriteBackFailed is final.
         """
         policy = self.config.io
-        self.stop = _POSITION_MAX
+        self.stop = POSITION_MAX
         if policy.write_behind_bytes:
             if self._behind is None:
                 self._behind = WriteBehind(self.file, policy.write_behind_bytes, size, self._counts)

@@ -19,7 +19,6 @@ from __future__ import annotations
 import contextlib
 import copy
 import errno
-import itertools
 import os
 import weakref
 from collections.abc import Callable
@@ -30,12 +29,11 @@ from klog.disk import AlignedBuffer, Handles, LogFile, Reusable, exists, is_fina
 from klog.disk.drop_behind import DropBehind
 from klog.errors import CorruptBatch, CorruptIndex
 from klog.logger import logger_of
-from klog.record import BATCH_HEADER, decode, iter_records
+from klog.record import BATCH_HEADER
 from klog.segment import names
 from klog.segment._index import OFFSET_ENTRY, TIME_ENTRY, IndexPair
 from klog.segment._scan import (
     Header,
-    HeaderIterator,
     Scan,
     find_offset,
     find_timestamp,
@@ -44,16 +42,14 @@ from klog.segment._scan import (
     plain_up_to,
     scan_checked,
     scan_headers,
-    search_batch,
     start_of,
-    youngest,
 )
 from klog.segment._state import SegmentState
-from klog.segment.active import Active, WriteCounts, open_to_write
+from klog.segment.active import POSITION_MAX, Active, WriteCounts, open_to_write
+from klog.segment.batches import Batches, batch_of_entry, damage_before, reaches_too_far, sound_after, youngest_of
 from klog.segment.lost_end import LostEnd, lost_end
 from klog.segment.segment_dir import SegmentDir
 from klog.segment.txn_index import TxnIndex
-from klog.values import NamedTuple
 
 if TYPE_CHECKING:
     from klog.record import BatchTable
@@ -61,20 +57,10 @@ if TYPE_CHECKING:
 T = TypeVar("T", bound=Reusable)
 
 _log = logger_of("segment")
-_POSITION_MAX = 2**31 - 1
-_READ_BYTES = 1 << 20
-_NO_BATCH = _TIMESTAMP_MAX = _SIZE_MAX = 2**63 - 1
+_NO_BATCH = _SIZE_MAX = 2**63 - 1
 _HEADERS_AHEAD = 64  # enough that random fetches soon need no more looks, too few to delay one
 _INDEX_LAG_MAX = 1 << 20  # bytes that a reader's copy of a live index may lag: each lookup scans them
 _INDEX_BYTES_MIN = 24  # two time entries: the closing one fits even if segment.index.bytes is too small
-
-
-class FoundByTime(NamedTuple):
-    """A record found by its timestamp. leader_epoch: of its batch."""
-
-    timestamp: int
-    offset: int
-    leader_epoch: int
 
 
 def index_bytes_needed(size: int, interval: int) -> int:
@@ -335,7 +321,7 @@ class Segment(SegmentState):
         if self.writable and capacity >= 0:
             index.check(self.size)
         else:  # the writer of a live log is ahead of a reader; a closed segment may have lost its end
-            index.check(_POSITION_MAX)
+            index.check(POSITION_MAX)
             index.limit(self.size)
             if self.writable and index.beyond is not None:
                 lost = lost_end(self.file, index, self.size, self.next_offset)
@@ -410,7 +396,7 @@ class Segment(SegmentState):
             first = find_offset(file, 0, self.size, -1)
             if first is not None:
                 index.set_first_timestamp(first.max_timestamp)
-            index.set_max_timestamp(*self._youngest(index))
+            index.set_max_timestamp(*youngest_of(self.batches(index)))
         return index
 
     def _ready(self) -> Active:
@@ -427,7 +413,7 @@ class Segment(SegmentState):
 
     def _index_reaches(self, index: IndexPair) -> bool:
         """Does the last entry point at a batch that ends at its offset, and the last time entry at its batch?"""
-        if index.time_entries and not self._batch_of_entry(index, *index.time_entry(index.time_entries - 1)):
+        if index.time_entries and not batch_of_entry(self.batches(index), *index.time_entry(index.time_entries - 1)):
             return False
         if index.entries == 0:
             return True
@@ -646,7 +632,7 @@ class Segment(SegmentState):
         else:
             active.index.truncate_to(next_offset)  # also entries below offset, of records in the batch that is dropped
             active.index.resize(self._index_bytes())
-            active.index.set_max_timestamp(*self._youngest(active.index))
+            active.index.set_max_timestamp(*youngest_of(self.batches(active.index)))
         self.segment_dir.files.truncate(active.file, end)
         self.segment_dir.files.fsync(active.file)
         active.cut(end)
@@ -662,19 +648,10 @@ class Segment(SegmentState):
             return active.index.max_timestamp
         known = self._max_timestamp
         if known is None:
-            known = self._youngest(self.index)[0]
+            known = youngest_of(self.batches(self.index))[0]
             if self._max_timestamp is None:  # check again: it may have taken appends meanwhile, and been closed
                 self._max_timestamp = known
         return known
-
-    def may_reach(self, timestamp: int) -> bool:
-        """May a record have this timestamp or a later one? True also if the time index is not that of the batches, or
-        damage hides some of them: neither says then what the segment has."""
-        newest, last = self._newest_entry(self.index)
-        if newest[0] >= timestamp or (newest[0] >= 0 and last is None):
-            return True
-        scan = scan_headers(self.file, 0 if last is None else last.position, self.size, 0)
-        return bool(scan.reason) or scan.max_timestamp >= timestamp
 
     @property
     def modified_ms(self) -> int:
@@ -688,61 +665,6 @@ class Segment(SegmentState):
         """The largest timestamp of the first batch; 2^63-1 if there is none yet. Kafka: getFirstBatchTimestamp."""
         first = find_offset(self.file, 0, self.size, -1) if self.size else None
         return _NO_BATCH if first is None else first.max_timestamp
-
-    def stamped_records(self, limit: int) -> int:
-        """Return how many records have a timestamp, counted up to limit."""
-        count = position = 0
-        while count < limit:
-            header = find_timestamp(self.file, position, self.size, 0, 0)
-            if header is None:
-                break
-            data = self.file.read(header.position, header.size)
-            for record in iter_records(data, include_control=True, path=self.path, lazy=True):
-                count += record.timestamp >= 0
-                if count == limit:
-                    break
-            position = header.position + header.size
-        return count
-
-    def _batch_of_entry(self, index: IndexPair, timestamp: int, offset: int) -> Header | None:
-        """Return the batch of a time entry: it holds offset and reaches timestamp. None if the entry is wrong."""
-        try:
-            header = locate(self.file, index, self.size, offset, self.base_offset, self.next_offset)
-        except CorruptBatch:
-            return None
-        if header is None or header.max_timestamp != timestamp:
-            return None
-        # An old wrapper's header does not contain its base offset; known is only that it is the first to reach offset.
-        return header if header.magic < 2 or header.base_offset <= offset else None
-
-    def _believed(self, index: IndexPair, timestamp: int, offset: int) -> Header | None:
-        """The same for what a search may leave out: also None if the first entry is wrong."""
-        header = self._batch_of_entry(index, timestamp, offset)
-        return header if header is not None and self._times_begin_in_time(index) else None
-
-    def _times_begin_in_time(self, index: IndexPair) -> bool:
-        """Has no record before the first time entry a greater timestamp? Kafka makes a missing time index anew, empty,
-        and its entries then count only what is appended from there on. Else the first one is near the start."""
-        try:
-            timestamp, offset = index.time_entry(0)
-        except IndexError:  # unmapped meanwhile (S5)
-            return False
-        after = find_offset(self.file, 0, self.size, offset + 1)
-        return youngest(self.file, 0, self.size if after is None else after.position)[0] <= timestamp
-
-    def _newest_entry(self, index: IndexPair) -> tuple[tuple[int, int], Header | None]:
-        """Return (timestamp, offset) of the last time entry, and its batch, None without an entry or if it is wrong."""
-        newest = index.time_floor(_TIMESTAMP_MAX)  # in one step: the index may be unmapped (S5)
-        return newest, self._believed(index, *newest) if newest[0] >= 0 else None
-
-    def _youngest(self, index: IndexPair) -> tuple[int, int]:
-        """Return (largest timestamp, last offset of the first batch with it), from the last time entry and the batches
-        after it, which matter if the closing entry was lost."""
-        newest, last = self._newest_entry(index)
-        timestamp, offset = youngest(self.file, 0 if last is None else last.position, self.size)
-        if last is None and timestamp < newest[0] and scan_headers(self.file, 0, self.size, 0).reason:
-            return newest  # damage hides the batches after it, but not the index
-        return timestamp, offset if timestamp >= 0 else self.base_offset
 
     def recover(self, *, following: int | None = None, drop_behind: bool = False) -> Scan:
         """Scan every byte of .log and rebuild both indexes from the valid batches; index files with other content are
@@ -853,8 +775,8 @@ class Segment(SegmentState):
             return header
         except CorruptBatch as error:
             at = error.position or 0
-            damaged = self._damage_before(offset, at)
-            found = self.sound_behind(at if damaged is None else damaged, offset, end)
+            damaged = damage_before(self.batches(self.index), offset, at)
+            found = sound_after(self.file, at if damaged is None else damaged, end, self.base_offset, offset)
             if found is None or found.base_offset > offset:
                 raise
             return found
@@ -897,7 +819,7 @@ class Segment(SegmentState):
         except (OSError, CorruptIndex):
             return None
         try:
-            index.check(_POSITION_MAX)
+            index.check(POSITION_MAX)
             index.limit(self.size)
             return lost_end(self.file, index, self.size, offset)
         except CorruptIndex:
@@ -908,9 +830,10 @@ class Segment(SegmentState):
     def _check_located(self, offset: int, header: Header | None, end: int) -> None:
         """Raise CorruptBatch if the header found is that of a damaged batch, or such a header has led past offset."""
         if header is not None and header.base_offset <= offset:
-            position = header.position if header.base_offset < offset and self._reaches_too_far(header, end) else None
+            too_far = header.base_offset < offset and reaches_too_far(self.file, header, end)
+            position = header.position if too_far else None
         elif self.base_offset <= offset < self.next_offset:
-            position = self._damage_before(offset, end if header is None else header.position)
+            position = damage_before(self.batches(self.index), offset, end if header is None else header.position)
         else:
             return
         if position is not None:
@@ -918,47 +841,9 @@ class Segment(SegmentState):
                 "a damaged batch: run `klog verify` on the directory", path=self.path, position=position, offset=offset
             )
 
-    def _damage_before(self, offset: int, stop: int) -> int | None:
-        """Return the position of the first batch with a wrong checksum, searching from the index entry below offset to
-        `stop`, which need not be the beginning of a batch; None if there is none."""
-        start = start_of(self.file, self.index, self.size, offset)
-        scan = scan_checked(self.file, start, stop, 0) if start < stop else None
-        return None if scan is None or scan.reason in ("", "offset_order") else scan.end
-
-    def _reaches_too_far(self, header: Header, end: int) -> bool:
-        """Is the last offset delta of a batch wrong? It is the count minus one, except after cleaning."""
-        if header.magic < 2 or header.last_offset_delta + 1 == header.count:
-            return False
-        after = list(itertools.islice(HeaderIterator(self.file, header.position, end), 1, 2))
-        return bool(after) and after[0].base_offset <= header.last_offset
-
-    def sound_behind(self, position: int, offset: int, end: int | None = None) -> Header | None:
-        """Return the first batch with a valid checksum after the damaged one at this byte, whose last offset is at or
-        above offset; None if there is none. Further damaged batches on the way are skipped too."""
-        end = self.size if end is None else end
-        while True:
-            found = self._next_sound(position, end)
-            if found is None or found.last_offset >= offset:
-                return found
-            headers = HeaderIterator(self.file, found.position, end)
-            for header in headers:
-                if header.last_offset >= offset:
-                    return header
-            if not headers.reason:
-                return None
-            position = headers.position
-
-    def _next_sound(self, position: int, end: int) -> Header | None:
-        """Return the next valid batch after a damaged one. If the damaged one's length leads to a valid batch, a batch
-        inside it counts only if its offsets continue there: values may contain batches."""
-        found = search_batch(self.file, position, end, self.base_offset, self.base_offset)
-        headers = HeaderIterator(self.file, position, end)
-        damaged = next(headers, None)
-        if found is None or damaged is None or found.position >= headers.position:
-            return found
-        if found.base_offset >= damaged.next_offset:
-            return found
-        return search_batch(self.file, headers.position - 1, end, self.base_offset, self.base_offset) or found
+    def batches(self, index: IndexPair) -> Batches:
+        """Return its batches as they are now, with an index of them."""
+        return Batches(self.file, index, self.size, self.base_offset, self.next_offset)  # size before next_offset
 
     def _locate(self, offset: int, end: int) -> Header | None:
         active = self._active
@@ -1000,117 +885,3 @@ class Segment(SegmentState):
         upper = index.upper_bound(position)
         confirmed = upper is not None and start_of(self.file, index, self.size, upper + 1) >= position
         return upper if confirmed else None
-
-    def youngest_in(self, start: int, end: int) -> int:
-        """Return the largest timestamp of the records of [start, end), where a batch ends at `end` if any reaches it;
-        -1 if there is none."""
-        size = self.size
-        header = self.locate(start) if size else None
-        if header is None or header.base_offset >= end:
-            if not self._in_order():
-                raise CorruptBatch(
-                    "damage hides its largest timestamp: run `klog verify`", path=self.path, offset=start
-                )
-            return -1
-        after = self.locate(end) if self.next_offset > end else None
-        position, newest, stop = header.position, -1, size if after is None else after.position
-        index = self.index
-        floor, floor_offset = index.time_floor_below(end)
-        if floor >= 0 and floor_offset >= start:  # no record up to there has a larger timestamp
-            believed = self._believed(index, floor, floor_offset)
-            if believed is not None and believed.magic >= 2 and believed.count and start <= believed.base_offset:
-                return max(floor, youngest(self.file, believed.position, stop, False)[0])
-        if header.magic < 2 or header.base_offset < start:  # an old wrapper's header does not contain its base offset
-            data = self.file.read(position, header.size)
-            records = iter_records(
-                data, start=start, include_control=True, path=self.path, file_position=position, lazy=True
-            )
-            newest = max((record.timestamp for record in records), default=-1)
-            position += header.size
-        return max(newest, youngest(self.file, position, stop, False)[0])
-
-    def find_timestamp(self, timestamp: int, start: int) -> FoundByTime | None:
-        """Return the first record at or above both; None if this segment has none.
-
-        Base offsets lie outside the checksum: an answer that other batches contradict is looked up again, as readers
-        read. Raises CorruptBatch if the offset is not certain.
-        """
-        position, header, found = self._by_headers(timestamp, start)
-        if header is None or found is None:
-            certain = self._in_order()
-        else:
-            certain = self._in_order(position, header.position) and self._confirmed(header, found.offset)
-        if certain:
-            return found
-        return self._by_reading(timestamp, start)
-
-    def _confirmed(self, header: Header, offset: int) -> bool:
-        """Is this batch the one at `offset`, and does it end where the next one begins, or before?"""
-        try:
-            located = self._locate(offset, self.size)
-        except CorruptBatch:
-            return False
-        if located is None or located.position != header.position:
-            return False
-        after = next(itertools.islice(HeaderIterator(self.file, header.position, self.size), 1, 2), None)
-        return header.next_offset <= (self.next_offset if after is None or after.magic < 2 else after.base_offset)
-
-    def _in_order(self, position: int = 0, end: int | None = None) -> bool:
-        """Is every byte one of a batch, and do their offsets rise?"""
-        end = self.size if end is None else end
-        scan = scan_headers(self.file, position, end, 0 if position else self.base_offset)
-        return not scan.invalid and not scan.reason and scan.next_offset <= self.next_offset
-
-    def _by_reading(self, timestamp: int, start: int) -> FoundByTime | None:
-        """The result of find_timestamp(), by the offsets that readers return."""
-        position, due = 0, self.base_offset
-        while position < self.size:
-            try:
-                chunk, after = self.read_chunk(position, _READ_BYTES)
-            except CorruptBatch as error:
-                # Any bytes may have been taken for a base offset.
-                raise CorruptBatch(
-                    error.reason, path=self.path, position=error.position, offset=due, kind=error.kind
-                ) from None
-            self._check_rises(chunk, position, due)
-            due = after
-            for batch in decode(chunk, path=self.path, file_position=position, verify_crc=False):
-                if batch.max_timestamp >= timestamp:
-                    for record in batch:
-                        if record.timestamp >= timestamp and record.offset >= start:
-                            return FoundByTime(record.timestamp, record.offset, record.leader_epoch)
-            position += len(chunk)
-        return None
-
-    def _check_rises(self, chunk: AlignedBuffer, position: int, due: int) -> None:
-        if int.from_bytes(memoryview(chunk)[:8]) < due:
-            raise CorruptBatch(
-                f"a batch begins below offset {due}: run `klog verify` on the directory",
-                path=self.path,
-                position=position,
-                offset=due,
-                kind="offset_order",
-            )
-
-    def _by_headers(self, timestamp: int, start: int) -> tuple[int, Header | None, FoundByTime | None]:
-        """The result of find_timestamp(), its batch, and where the search began."""
-        index = self.index
-        # Not the entry of timestamp itself: a wrong bit in its offset may lead to a later batch of the same time.
-        floor, floor_offset = index.time_floor(max(timestamp, 0) - 1)
-        believed = self._believed(index, floor, floor_offset) if floor >= 0 else None
-        if believed is not None and floor_offset >= start:
-            position = believed.position
-        else:
-            position = start_of(self.file, index, self.size, start)
-        began = position
-        while True:
-            header = find_timestamp(self.file, position, self.size, timestamp, start)
-            if header is None:
-                return began, None, None
-            data = self.file.read(header.position, header.size)
-            for record in iter_records(
-                data, start=start, include_control=True, path=self.path, file_position=header.position, lazy=True
-            ):
-                if record.timestamp >= timestamp:
-                    return began, header, FoundByTime(record.timestamp, record.offset, header.leader_epoch)
-            position = header.position + header.size

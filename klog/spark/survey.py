@@ -41,6 +41,7 @@ from klog.log.directory.checkpoint import Partition
 from klog.log.options import ReaderBounds
 from klog.log.staged.pending import PendingCommits
 from klog.logger import logger_of
+from klog.segment import may_reach
 from klog.spark.bounds import Bounds, FirstAtOrAfter, Span, TopicPartition, resolve
 from klog.spark.opening import Logs
 from klog.spark.options import Options, Subscription
@@ -389,7 +390,7 @@ def _needed(log: Log, whole: Range, pushed: Pushed) -> list[Range]:
 
 def _may_have(segment: Segment, pushed: Pushed) -> bool:
     try:
-        return pushed.since_us is None or segment.may_reach(-(-pushed.since_us // 1000))
+        return pushed.since_us is None or may_reach(segment, -(-pushed.since_us // 1000))
     except (OSError, CorruptData):  # deleted meanwhile, or an index that cannot be made again: the task sees
         return True
 

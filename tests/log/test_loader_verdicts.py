@@ -19,6 +19,7 @@ import pytest
 import klog
 from klog.clock import ManualClock
 from klog.errors import CorruptBatch, InconsistentTopicId
+from klog.segment import find_by_time
 from tests.support import golden
 
 
@@ -341,7 +342,7 @@ def test_offsets_by_time_in_one_segment(
     segments = {segment.base_offset: segment for segment in log.segments}
     results: Results = []
     for base, timestamp, start, answer in recorded["find_offset_by_timestamp"]:
-        found = segments[base].find_timestamp(timestamp, start)
+        found = find_by_time(segments[base], timestamp, start)
         results.append(((base, timestamp, start), found and [*found], answer))
     check(results)
 

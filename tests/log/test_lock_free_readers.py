@@ -17,6 +17,7 @@ from klog.errors import CorruptBatch, LogClosed, UnknownTopicOrPartition
 from klog.log.read import lookup
 from klog.record import decode
 from klog.segment import Segment
+from klog.segment import segment as segment_module
 from tests.cleaner.logs import NOW, append, fill, open_log
 from tests.cleaner.story import RETENTION_MS, Story
 from tests.support.patience import PATIENCE
@@ -162,7 +163,7 @@ def test_the_newest_timestamp_includes_the_last_append(tmp_path: Path, monkeypat
             log.append([(b"k", b"v", NOW + 5)])
             log.roll()
 
-        monkeypatch.setattr(Segment, "_youngest", once_after(Segment._youngest, append_and_roll))
+        monkeypatch.setattr(segment_module, "youngest_of", once_after(segment_module.youngest_of, append_and_roll))
         assert old.max_timestamp == NOW
         assert old.max_timestamp == NOW + 5
         assert log.offset_for_timestamp(NOW + 5) == (NOW + 5, 1)
@@ -185,7 +186,7 @@ def test_a_range_from_before_a_truncation_stays_invalid_after_a_move(tmp_path: P
 
 _CLOSED_BESIDE = """
 import os, sys, klog
-from klog.segment import Segment
+from klog.segment import Segment, find_by_time
 
 log = klog.Log.open(sys.argv[1], config={"segment.index.bytes": 1 << 16, "index.interval.bytes": 100})
 old, paths = log.segments[0], [sys.argv[2] + "/" + name for name in ("0" * 20 + ".index", "0" * 20 + ".timeindex")]
@@ -204,7 +205,7 @@ def calls(segment, *args):
 setattr(Segment, sys.argv[3], calls)
 header = old.locate(1400)
 assert header.base_offset <= 1400 <= header.last_offset, header
-assert old.find_timestamp(1, 1400).offset == 1400
+assert find_by_time(old, 1, 1400).offset == 1400
 assert [os.stat(path).st_size for path in paths] == [0, 0]  # nor does a closed log write
 print("there", before)
 """

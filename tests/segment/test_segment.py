@@ -14,7 +14,7 @@ from klog.config import LogConfig
 from klog.disk import HandleCache, RealFiles
 from klog.log.load.inputs import Inputs, new_segment
 from klog.record import encode
-from klog.segment import Segment
+from klog.segment import Segment, find_by_time
 from klog.segment._scan import start_of
 
 T = 1_700_000_000_000
@@ -78,7 +78,7 @@ def test_finding_with_a_size_limit_of_zero(tmp_path: Path) -> None:
 def test_finding_by_time(tmp_path: Path, time: int, offset: int | None) -> None:
     """LS8: the first record at or above a timestamp, of records 40 to 49 at ten times their offset."""
     segment = open_segment(tmp_path / "t-0", 40, b"".join(batch(n, time=10 * n) for n in range(40, 50)))
-    answer = segment.find_timestamp(time, 40)
+    answer = find_by_time(segment, time, 40)
     assert (answer and answer[1]) == offset
 
 

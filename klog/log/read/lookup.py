@@ -23,7 +23,7 @@ from klog.log.read.steady import steadily
 from klog.log.state._log_core import LogCore
 from klog.log.state.segments import number_of
 from klog.record import iter_records
-from klog.segment import FoundByTime, Segment, count_records
+from klog.segment import FoundByTime, Segment, count_records, find_by_time, youngest_in
 from klog.values import NamedTuple
 
 _NUMBERS = {
@@ -86,7 +86,7 @@ def _first_reaching(log: LogCore, readable: Readable, ms: int) -> FoundByTime | 
         if segment.size:
             if segment.max_timestamp < ms and ms > 0:  # a lone record of 1970 looks like an empty time index
                 continue
-            found = segment.find_timestamp(ms, start)
+            found = find_by_time(segment, ms, start)
             if found is not None:
                 return found if found.offset < end else None
     return None
@@ -239,12 +239,12 @@ def _youngest(log: LogCore, isolation: Isolation) -> ListedOffset | None:
             if segment.base_offset >= start and following is not None and following.base_offset < end:
                 whole.append(segment)
             else:
-                youngest = max(youngest, segment.youngest_in(start, end))
+                youngest = max(youngest, youngest_in(segment, start, end))
     newest = max((segment.max_timestamp for segment in whole), default=NONE)
     found = _first_reaching(log, readable, max(youngest, newest)) if max(youngest, newest) >= 0 else None
     if found is None and newest > youngest:  # it is that of a batch that the cleaner has emptied
         for segment in sorted(whole, key=lambda segment: segment.max_timestamp, reverse=True):
             if segment.max_timestamp > youngest:
-                youngest = max(youngest, segment.youngest_in(start, end))
+                youngest = max(youngest, youngest_in(segment, start, end))
         found = _first_reaching(log, readable, youngest) if youngest >= 0 else None
     return _listed(found, readable)

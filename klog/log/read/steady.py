@@ -15,6 +15,7 @@ from klog.log.read.divergence import Batch, check_left, truncated
 from klog.log.read.refresh import gone, has_gone
 from klog.log.state._log_core import LogCore
 from klog.log.state._segment_list import Moment
+from klog.segment import sound_after
 
 T = TypeVar("T")
 _LOOKS_MAX = 100  # a writer that rolls and deletes all the time may remove files during each refresh
@@ -144,7 +145,8 @@ def note_next_offset(log: LogCore, error: Exception, offset: int) -> None:
     if number is None:
         return
     try:
-        found = segments[number].sound_behind(error.position or 0, offset + 1)
+        segment = segments[number]
+        found = sound_after(segment.file, error.position or 0, segment.size, segment.base_offset, offset + 1)
     except OSError:  # the segment was deleted meanwhile: report the damage without next_offset
         return
     if found is not None:

@@ -34,7 +34,7 @@ from klog.log.write.flush import flush_locked, sync_directory
 from klog.log.write.removal import load_aborted, mark_for_deletion_locked, unlink_later_locked
 from klog.log.write.roll import roll_or_undo_locked
 from klog.logger import logger_of
-from klog.segment import Segment
+from klog.segment import Segment, stamped_records
 
 _log = logger_of("log")
 BATCH = 128  # segments deleted while the lock is held: about ten milliseconds of renames
@@ -94,7 +94,7 @@ def expired(retention_ms: int, now_ms: int, segment_ms: int) -> Predicate:
         modified = segment.modified_ms
         if now_ms - modified >= retention_ms or modified - youngest <= segment_ms:
             return True
-        return segment.stamped_records(2) != 1  # last, because it may read the whole segment
+        return stamped_records(segment, 2) != 1  # last, because it may read the whole segment
 
     return predicate
 
