@@ -148,7 +148,7 @@ static void time_append(kl_indexer_t *x, int32_t capacity) {
 void kl_indexer_add(kl_indexer_t *x, const kl_batch_t *b, int64_t position) {
     int64_t last_offset = kl_batch_last_offset(b);
     if (x->first_timestamp == INT64_MIN)
-        x->first_timestamp = b->max_timestamp;
+        x->first_timestamp = b->max_timestamp < 0 ? -1 : b->max_timestamp;
     if (b->max_timestamp > x->max_timestamp) {
         x->max_timestamp = b->max_timestamp;
         x->max_timestamp_offset = last_offset;

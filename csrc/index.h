@@ -38,7 +38,7 @@ typedef struct {
     int64_t max_timestamp_offset;
     int64_t last_time;       /* timestamp of the last time entry, -1 for none */
     int64_t last_time_offset;
-    int64_t first_timestamp; /* max timestamp of the segment's first batch; INT64_MIN while there is none */
+    int64_t first_timestamp; /* max timestamp of the segment's first batch, negative: -1; INT64_MIN: no batch */
     int32_t interval;        /* index.interval.bytes */
     int32_t offset_count, offset_capacity;
     int32_t time_count, time_capacity;

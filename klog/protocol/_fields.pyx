@@ -54,7 +54,7 @@ cdef extern from "Python.h":
     PyObject *Py_False
 
 cdef const char *ALPHABET = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_"
-cdef object FROM_URLSAFE = bytes.maketrans(b"-_", b"+/")
+cdef object FROM_URLSAFE = bytes.maketrans(b"-_+/", b"+/!!")  # + and / are no characters of an id
 cdef object UUID = uuid.UUID
 cdef object ZERO_TEXT = "A" * 22
 cdef dict PROGRAMS = {}         # of each message by its name

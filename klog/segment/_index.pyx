@@ -187,12 +187,12 @@ cdef class IndexPair(Reusable):
 
     @property
     def first_timestamp(self):
-        """The max timestamp of the segment's first batch, None if there is none yet."""
+        """The max timestamp of the segment's first batch, -1 if it is negative, None if there is none yet."""
         return None if self.x.first_timestamp == INT64_MIN else self.x.first_timestamp
 
     def set_first_timestamp(self, int64_t timestamp):
         """Set it after a reopened segment has read its first batch."""
-        self.x.first_timestamp = timestamp
+        self.x.first_timestamp = max(timestamp, -1)
 
     def set_max_timestamp(self, int64_t timestamp, int64_t offset):
         """Set the result of a scan, which may be above the last time entry."""

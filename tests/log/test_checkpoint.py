@@ -91,6 +91,7 @@ def test_partition_metadata_round_trips() -> None:
         b"version: x\ntopic_id: AAECAwQFBgcICQoLDA0ODw",
         b"version: -1\ntopic_id: AAECAwQFBgcICQoLDA0ODw",
         b"version: 0\ntopic_id: AAECAwQFBgcICQoLDA0O",
+        b"version: 0\ntopic_id: AAECAwQFBgcICQoLDA/ODw",  # one bit from -
         b"version: 0\ntopic_id: " + b"A" * 22,
         b"version: 0\ntopic_id: \xff",
     ],
@@ -106,7 +107,9 @@ def test_topic_ids_are_written_as_in_kafka() -> None:
     assert checkpoint.as_uuid(None) is None
     random = uuid.uuid4()
     assert checkpoint.decode_uuid(checkpoint.encode_uuid(random)) == random
-    for text in ("", "x", "AAECAwQFBgcICQoLDA0ODwAA", "\u00e4" * 22):
+    assert checkpoint.decode_uuid(checkpoint.encode_uuid(random) + "==") == random
+    foreign = ("A" * 21 + "+", "AAECAwQFBgcICQoLDA0ODw!!!!", "AAECAwQFBgcICQoLDA0ODw=", " AAECAwQFBgcICQoLDA0ODw===")
+    for text in ("", "x", "AAECAwQFBgcICQoLDA0ODwAA", "\u00e4" * 22, *foreign):
         assert checkpoint.decode_uuid(text) is None
         with pytest.raises(ValueError, match="Kafka's 22 characters"):
             checkpoint.as_uuid(text)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from tests.support.batches import batch, produced
 from tests.support.crash_files import CrashFiles
 from tests.support.groups import BATCH
 from tests.support.logs import NOW, bases, one_log, rows, values
+from tests.support.reseal import reseal
 
 X = [(None, None)]  # one batch of BATCH bytes
 
@@ -78,6 +80,17 @@ def test_a_roll_by_the_clock_while_records_have_no_timestamp(tmp_path: Path) -> 
         clock.advance(1)
         log.append([(None, b"d", NOW + 100_000)])
         assert bases(log) == [0, 1, 3]
+
+
+@pytest.mark.parametrize("first", [-1, -2, -(2**63)])
+def test_a_first_batch_with_a_negative_timestamp_has_none(tmp_path: Path, first: int) -> None:
+    """Followers store a leader's batches as they are."""
+    with one_log(tmp_path, segment_ms=1000) as log:
+        for offset, newest in enumerate((first, NOW, NOW + 5000)):
+            data = bytearray(batch(base_offset=offset, leader_epoch=0))
+            struct.pack_into(">q", data, 35, newest)
+            log.append_batches(reseal(bytes(data)), origin="replication")
+        assert bases(log) == [0]
 
 
 def test_a_reopened_segment_keeps_its_first_timestamp(tmp_path: Path) -> None:

@@ -105,6 +105,7 @@ def test_values_that_a_version_lacks() -> None:
         ("TopicRecord", {"topic_id": 5}, TypeError, "topic_id=5: a uuid.UUID, or the 22 characters of an id expected"),
         ("TopicRecord", {"topic_id": "AAAA"}, ValueError, "topic_id='AAAA': the 22 characters of an id expected"),
         ("TopicRecord", {"topic_id": "é" * 22}, ValueError, "the 22 characters of an id expected"),
+        ("TopicRecord", {"topic_id": "A" * 21 + "/"}, ValueError, "the 22 characters of an id expected"),
         ("ClientQuotaRecord", {"value": "x"}, TypeError, "value='x': a float expected"),
     ],
 )

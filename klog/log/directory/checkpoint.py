@@ -36,6 +36,7 @@ CLEAN_SHUTDOWN_RENAMED = CLEAN_SHUTDOWN + ".aside"  # while a Log.open writes in
 
 Partition = tuple[str, int]
 _INT = re.compile(r"[+-]?\d{1,19}")
+_ID = re.compile(r"([A-Za-z0-9_-]{22})(?:==)?")
 _DIGITS_MAX = 19  # a number of fewer digits fits into 64 bits
 _TO_URLSAFE, _FROM_URLSAFE = bytes.maketrans(b"+/", b"-_"), bytes.maketrans(b"-_", b"+/")
 _PLAIN_OFFSETS = re.compile(rf"0\n([0-9]{{1,10}})\n((?:{TOPIC.pattern} [0-9]{{1,9}} [0-9]{{1,18}}\n)*+)".encode())
@@ -182,11 +183,10 @@ def encode_uuid(value: uuid.UUID) -> str:
 
 def decode_uuid(text: str) -> uuid.UUID | None:
     """The id of Kafka's text form; None if the text is not valid."""
-    try:
-        raw = binascii.a2b_base64((text + "=" * (-len(text) % 4)).encode("ascii").translate(_FROM_URLSAFE))
-    except ValueError:
+    found = _ID.fullmatch(text)
+    if found is None:
         return None
-    return uuid.UUID(bytes=raw) if len(raw) == 16 else None
+    return uuid.UUID(bytes=binascii.a2b_base64((found[1] + "==").encode().translate(_FROM_URLSAFE)))
 
 
 METADATA_TOPIC_ID = uuid.UUID(int=1)  # of the log __cluster_metadata. Kafka: Uuid.METADATA_TOPIC_ID
