@@ -14,7 +14,7 @@ from klog.config.values import parse_value
 from klog.errors import InvalidConfig
 from klog.network import Listener
 from klog.network.listener import address_text, listener_limit
-from klog.security.config import KEY_PASSWORD, tls_property
+from klog.security.config import KEY_PASSWORD, RULES, tls_property
 from klog.values import replace
 
 if TYPE_CHECKING:
@@ -51,7 +51,12 @@ def secured(listener: Listener, properties: Properties) -> Listener:
             )
         return listener
     context = listener.context if listener.context is not None else tls_of(listener.name, properties)
-    return replace(listener, context=context, authenticates=config.authenticates)
+    rules = {**properties.all, **config.tls}.get(RULES)
+    if not rules or config.authenticates:  # with SASL the client has another name
+        return replace(listener, context=context, authenticates=config.authenticates)
+    from klog.security.principal_rules import PrincipalRules
+
+    return replace(listener, context=context, principal_of=PrincipalRules(str(rules)))
 
 
 def limited(listeners: Iterable[Listener], properties: Properties) -> list[Listener]:

@@ -16,10 +16,11 @@ from klog.errors import InvalidConfig
 from klog.network import NetworkConfig
 from klog.network.listener import listener_limit
 from klog.security import SecurityConfig
-from klog.security.config import TLS
+from klog.security.config import RULES, TLS
 
 PROPERTY_NAMES = frozenset(
     (
+        RULES,
         *TLS,
         *GroupConfig.names(),
         *ConsumerGroupConfig.names(),

@@ -263,7 +263,7 @@ class Acceptor:
         if listening.context is not None:
             from klog.network.tls import TlsSession
 
-            session = TlsSession(listening.context)
+            session = TlsSession(listening.context, listening.listener.principal_of)
         number = next(self._numbers)
         loop = next(loop for loop in self._loops_in_turn if not loop.is_full)
         loop.connect(sock, listening.listener, peer, number, session)

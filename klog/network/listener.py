@@ -11,6 +11,7 @@ from klog.values import dataclass
 
 if TYPE_CHECKING:
     import ssl
+    from collections.abc import Callable
 
     from klog.network.config import NetworkConfig
 
@@ -38,7 +39,8 @@ class Listener:
     """host, port: where to listen; port 0 lets the kernel choose. context: TLS, None for plaintext. authenticates:
     until Connection.authenticate() a request may have klog.unauthenticated.request.max.bytes only. protected:
     connections are accepted beyond max.connections, as on Kafka's inter-broker listener: one of another listener is
-    closed instead. max_connections, max_connection_creation_rate: of this listener alone."""
+    closed instead. max_connections, max_connection_creation_rate: of this listener alone. principal_of: makes the name
+    of a client with a certificate from its subject, or raises ValueError to refuse it; None: the subject itself."""
 
     host: str = "127.0.0.1"
     port: int = 0
@@ -48,6 +50,7 @@ class Listener:
     protected: bool = False
     max_connections: int = INT_MAX
     max_connection_creation_rate: int = INT_MAX
+    principal_of: Callable[[str], str] | None = None
 
     def __post_init__(self) -> None:
         arguments.text("host", self.host)
@@ -60,6 +63,7 @@ class Listener:
             object.__setattr__(self, name, arguments.whole(name, getattr(self, name), low, high))
         arguments.flag("authenticates", self.authenticates)
         arguments.flag("protected", self.protected)
+        arguments.function("principal_of", self.principal_of)
         if self.context is not None:
             from klog.network.tls import check_context
 

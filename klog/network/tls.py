@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from klog import arguments
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
 _READ_BYTES = 1 << 18
 _CLIENT_AUTH = {"none": ssl.CERT_NONE, "requested": ssl.CERT_OPTIONAL, "required": ssl.CERT_REQUIRED}
@@ -100,11 +100,12 @@ def check_context(context: ssl.SSLContext) -> None:
 
 class TlsSession:
     """One connection's TLS. One thread at a time. established: the handshake is complete. principal: the peer's, by its
-    certificate; None without. ended: the peer has announced the end."""
+    certificate; None without. ended: the peer has announced the end. principal_of: see Listener."""
 
-    __slots__ = ("_in", "_object", "_out", "ended", "established", "principal")
+    __slots__ = ("_in", "_object", "_out", "_principal_of", "ended", "established", "principal")
 
-    def __init__(self, context: ssl.SSLContext) -> None:
+    def __init__(self, context: ssl.SSLContext, principal_of: Callable[[str], str] | None = None) -> None:
+        self._principal_of = principal_of
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
         self._object = context.wrap_bio(self._in, self._out, server_side=True)
         self.established = False
@@ -132,10 +133,14 @@ class TlsSession:
             self._object.do_handshake()
         except ssl.SSLWantReadError:
             return False
-        self.established = True
         certificate = self._object.getpeercert(binary_form=True)
         if certificate:
-            self.principal = f"User:{distinguished_name(certificate)}"
+            name = distinguished_name(certificate)
+            try:
+                self.principal = f"User:{name if self._principal_of is None else self._principal_of(name)}"
+            except ValueError as error:
+                raise ssl.SSLError(str(error)) from None
+        self.established = True
         return True
 
     def encrypt(self, data: bytes) -> bytes:

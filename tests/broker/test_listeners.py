@@ -123,6 +123,35 @@ def test_a_key_may_be_encrypted(tmp_path: Path, name: str) -> None:
         Broker(tmp_path / "data", listeners=BOTH, config=config)
 
 
+@pytest.mark.parametrize("name", ["ssl.principal.mapping.rules", "listener.name.ssl.ssl.principal.mapping.rules"])
+def test_the_name_of_a_client_comes_from_its_certificate_by_rules(tmp_path: Path, name: str) -> None:
+    keys, path = made(tmp_path / "keys", "/CN=localhost"), tmp_path / "keys.pem"
+    write_keystore(keys, path)
+    readers, others = (made(tmp_path / each, f"/O=klog/CN={each}") for each in ("reader", "other"))
+    trusted = tmp_path / "trusted.pem"
+    trusted.write_bytes(readers.certificate.read_bytes() + others.certificate.read_bytes())
+    config = config_of(path) | {
+        "ssl.client.auth": "required",
+        "ssl.truststore.location": str(trusted),
+        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+        "super.users": "User:READER@KLOG",
+        name: "RULE:CN=(reader),O=(.*)/$1@$2/U, RULE:nobody/x/",
+    }
+    with Broker(tmp_path / "data", listeners=["SSL://127.0.0.1:0"], config=config) as broker:
+        broker.logs.create_topic("secret")
+        for client in (readers, others):
+            keys.trusting.load_cert_chain(client.certificate, client.key)
+            with WireClient(broker.bootstrap_servers) as wire:
+                wire.socket = keys.trusting.wrap_socket(wire.socket, server_hostname="localhost")
+                if client is readers:
+                    found = wire.call(ApiKey.METADATA, 9, topics=None)
+                    assert [each.name for each in found.topics] == ["secret"]
+                else:
+                    with pytest.raises(OSError):
+                        wire.call(ApiKey.METADATA, 9, topics=None)
+        until(lambda: broker.metrics()["FailedHandshakes"] == 1)
+
+
 def altered(client: WireClient, name: str, value: str | Path | None, broker: str = "1", **fields: Any) -> int:
     """Set a property of a broker, or delete it with the value None. Return the error code."""
     Request = messages.IncrementalAlterConfigs.Request
