@@ -29,8 +29,21 @@ def test_files_without_entries(data: bytes) -> None:
     assert checkpoint.parse_offsets(data, "x") == {}
 
 
-@pytest.mark.parametrize("data", [b"0\n1\na  0\t5\n", b"0\r\n1\r\na 0 5\r\n", b"0\n1\na 0 +5\n"])
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"0\n1\na  0\t5\n",
+        b"0\n1\na 0 5 \n",
+        b"0\r\n1\r\na 0 5\r\n",
+        b"0\r1\ra 0 5\r",
+        b"0\n1\na 0 +5\n",
+        b"+0\n+01\na 00 5\n",
+        b"0\n1\na 0 5",
+        b"0\n2\na 0 6\na 0 5\n",
+    ],
+)
 def test_lenient_forms_that_kafka_reads_are_accepted(data: bytes) -> None:
+    """Of two lines the last one counts. A log start that is not read would bring deleted records back."""
     assert checkpoint.parse_offsets(data, "x") == {("a", 0): 5}
 
 
@@ -52,8 +65,6 @@ def test_lenient_forms_that_kafka_reads_are_accepted(data: bytes) -> None:
         (b"0\n1\na x 5\n", "partition 'x'"),
         (b"0\n1\na 0 5.0\n", "offset '5.0'"),
         (b"0\n1\na 0 9223372036854775808\n", "not a 64-bit number"),
-        (b"0\n2\na 0 5\na 0 6\n", "a-0 is listed twice"),
-        (b"0\n1\na 0 5", "truncated"),  # Kafka accepts it but never writes it: it may have been 58
         (b"\xff\xfe", "not UTF-8"),
     ],
 )
@@ -67,7 +78,7 @@ def test_epoch_checkpoints_round_trip() -> None:
     entries = [(0, 0), (5, 100)]
     assert checkpoint.format_epochs(entries) == b"0\n2\n0 0\n5 100\n"
     assert checkpoint.parse_epochs(checkpoint.format_epochs(entries), "x") == entries
-    for data in (b"0\n1\n-1 0\n", b"0\n1\n1 -5\n", b"0\n1\n2147483648 0\n", b"0\n1\n1 2 3\n"):
+    for data in (b"0\n1\n5 10", b"0\n1\n-1 0\n", b"0\n1\n1 -5\n", b"0\n1\n2147483648 0\n", b"0\n1\n1 2 3\n"):
         with pytest.raises(CorruptCheckpoint):
             checkpoint.parse_epochs(data, "x")
 

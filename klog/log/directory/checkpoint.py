@@ -3,7 +3,8 @@ the clean-shutdown marker.
 
     checkpoint := "0\\n" count "\\n" (entry "\\n")*         entry: "topic partition offset", or "epoch start_offset"
 
-A file that breaks this grammar raises CorruptCheckpoint; the caller decides what to do.
+A file that breaks this grammar raises CorruptCheckpoint; the caller decides what to do. As in Kafka, lines may end with
+CR, numbers may have a sign and zeros, and of two offsets of a partition the last one counts.
 Kafka: CheckpointFile, OffsetCheckpointFile, LeaderEpochCheckpointFile, PartitionMetadataFile, CleanShutdownFileHandler.
 """
 
@@ -36,6 +37,7 @@ CLEAN_SHUTDOWN_RENAMED = CLEAN_SHUTDOWN + ".aside"  # while a Log.open writes in
 
 Partition = tuple[str, int]
 _INT = re.compile(r"[+-]?\d{1,19}")
+_LINE_END = re.compile(r"\r\n|\n|\r")
 _ID = re.compile(r"([A-Za-z0-9_-]{22})(?:==)?")
 _DIGITS_MAX = 19  # a number of fewer digits fits into 64 bits
 _TO_URLSAFE, _FROM_URLSAFE = bytes.maketrans(b"+/", b"-_"), bytes.maketrans(b"-_", b"+/")
@@ -49,19 +51,19 @@ def parse_lines(data: bytes, path: str, fields: int) -> list[list[str]]:
         text = data.decode("utf-8")
     except UnicodeDecodeError as error:
         raise CorruptCheckpoint("not UTF-8 text", path=path, position=error.start) from None
-    lines = text.split("\n")
-    if lines and lines[-1] == "":
+    lines = _LINE_END.split(text)
+    ended = lines[-1] == ""
+    if ended:
         lines.pop()
-    lines = [line.removesuffix("\r") for line in lines]
     if not lines:
         return []
-    if lines[0] != "0":
+    if not _INT.fullmatch(lines[0]) or int(lines[0]) != 0:
         raise CorruptCheckpoint(f"version {lines[0][:20]!r} in line 1, 0 expected", path=path, position=0)
     if len(lines) == 1:
         return []
-    if len(lines) > 2 and not text.endswith("\n"):  # the last number may lack digits
+    if fields == 2 and len(lines) > 2 and not ended:  # the last number may lack digits; of offsets a lower one is safe
         raise CorruptCheckpoint("the last line is truncated", path=path, position=len(data))
-    if not re.fullmatch(r"\d{1,10}", lines[1]):
+    if not _INT.fullmatch(lines[1]) or not 0 <= int(lines[1]) < 2**31:
         raise CorruptCheckpoint(f"count {lines[1][:20]!r} in line 2 is not a number", path=path, position=2)
     entries = []
     for number, line in enumerate(lines[2:], 3):
@@ -101,8 +103,6 @@ def parse_offsets(data: bytes, path: str) -> dict[Partition, int]:
     offsets: dict[Partition, int] = {}
     for topic, partition, offset in parse_lines(data, path, 3):
         number, value = _numbers(path, partition=partition, offset=offset)
-        if (topic, number) in offsets:
-            raise CorruptCheckpoint(f"{topic}-{partition} is listed twice", path=path)
         offsets[topic, number] = value
     return offsets
 
