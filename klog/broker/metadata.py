@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from klog.protocol import Message
     from klog.security import Topics
 
-_NOT_ASKED = -(2**31)
+NOT_ASKED = -(2**31)  # in the place of authorized operations
 _IDS_VERSION = 12
 
 
@@ -100,7 +100,7 @@ class Metadata:
             topics=topics,
             cluster_authorized_operations=cluster_operations(context.authorized)
             if request.include_cluster_authorized_operations
-            else _NOT_ASKED,
+            else NOT_ASKED,
         )
 
     def _asked(self, context: RequestContext, request: Any, nodes: list[Node]) -> list[Any]:
@@ -168,7 +168,7 @@ class Metadata:
             partitions=[self._partition(name, number, nodes) for number in range(count)],
             topic_authorized_operations=security.authorized_operations(context.authorized, "TOPIC", name)
             if request.include_topic_authorized_operations
-            else _NOT_ASKED,
+            else NOT_ASKED,
         )
 
     def _partition(self, topic: str, number: int, nodes: list[Node]) -> Any:

@@ -20,7 +20,7 @@ CELLS, PLOT_CELLS = 32, 256
 _BLOCKS, _DIGITS = "·▁▂▃▄▅▆▇█", ".123456789#"
 _HEADS = ("TOPIC", "PARTITION", "SEGMENT", "SIZE", "CACHED", "%", "DIRTY", "WRITE-BACK", "EVICTED", "OLDEST TO NEWEST")
 _DROP = ("EVICTED", "WRITE-BACK", "DIRTY", "OLDEST TO NEWEST", "SEGMENT")
-_CLEAR = "\x1b[H\x1b[2J"
+CLEAR = "\x1b[H\x1b[2J"
 
 
 @click.command("cache")
@@ -73,7 +73,7 @@ def command(
             print_json(found)
         else:
             if watch is not None and sys.stdout.isatty():
-                click.echo(_CLEAR, nl=False)
+                click.echo(CLEAR, nl=False)
             _print(found, segments, activity)
         sys.stdout.flush()
         for name in found["topics"]:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from klog.cli.cache import percent
+from klog.cli.cache import CLEAR, percent
 from klog.cli.group import OK
 from klog.cli.output import (
     Seconds,
@@ -27,7 +27,6 @@ from klog.shown import size, to_json
 if TYPE_CHECKING:
     from klog.inspect.activity import DeviceActivity, DirectoryActivity, PartitionActivity
 
-_CLEAR = "\x1b[H\x1b[2J"
 _OTHER_LINES = 6  # of the screen: the heads, the columns left out, the prompt
 # Columns in order, with their usual widths: the same ones from round to round, as far as these widths allow.
 _COLUMNS: dict[str, tuple[int, Callable[[PartitionActivity], object]]] = {
@@ -91,7 +90,7 @@ def command(ctx: click.Context, directories: tuple[str, ...], interval: float, o
 def _show(found: DirectoryActivity, *, live: bool) -> None:
     width, height = shutil.get_terminal_size() if sys.stdout.isatty() else (10_000, 10_000)
     if live:
-        click.echo(_CLEAR, nl=False)
+        click.echo(CLEAR, nl=False)
     for device in found.devices:
         click.echo(wrapped(_device(device), "  "))
     busiest = sorted(found.partitions, key=lambda each: (-(each.bytes_per_second or 0), each.topic, each.partition))

@@ -17,6 +17,7 @@ import time
 from klog.demo.demo_directory import FLIGHT_STATUS
 from klog.demo.events import FlightEvents
 from klog.demo.failure import DemoFailed
+from klog.demo.load import SEGMENT_MS
 from klog.demo.narrator import Narrator, duration, size
 from klog.log import Log
 from klog.manager import LogManager
@@ -24,7 +25,6 @@ from klog.progress import Event, Progress
 from klog.values import dataclass
 
 SEGMENT_BYTES = 8 << 20
-SEGMENT_MS = 400 * 24 * 3600 * 1000
 _SLICE = 32_768
 
 

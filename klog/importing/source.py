@@ -55,7 +55,7 @@ class Source:
                     errno.ENOENT, "no such file; name a CSV, JSON lines or Parquet file", self.name
                 ) from None
             if stat.S_ISDIR(info.st_mode):
-                raise IsADirectoryError(21, "is a directory; name one file", self.name)
+                raise IsADirectoryError(errno.EISDIR, "is a directory; name one file", self.name)
             if not stat.S_ISREG(info.st_mode):
                 raise UnknownFormat(f"{self.name} is not a regular file; pipe it in: klog import - < {self.name}")
             self.size = info.st_size

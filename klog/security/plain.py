@@ -11,9 +11,9 @@ import os
 from collections.abc import Mapping
 
 from klog.security.exchange import Refused
+from klog.security.scram import USER_BYTES_MAX
 
 MESSAGE_BYTES_MAX = 1 << 16  # a password may be a token of some KiB
-USER_BYTES_MAX = 1024
 INVALID = "Authentication failed: Invalid username or password"
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any, Final
 
 from klog.broker.admin.failures import Refused, outcome, repeated
-from klog.broker.metadata import cluster_operations
+from klog.broker.metadata import NOT_ASKED, cluster_operations
 from klog.internal_topics.names import CLUSTER_METADATA
 from klog.protocol import ApiKey, ErrorCode, messages
 from klog.security.refusals import cluster_authorized
@@ -25,7 +25,6 @@ _UPGRADE, _UNSAFE_DOWNGRADE = 1, 3
 _RESULTS_UP_TO = 1  # versions of UpdateFeatures with a result for each feature
 _FIRST_EPOCH: Final = 1
 _NODES_SINCE: Final = 2  # version of DescribeQuorum
-_NOT_ASKED: Final = -(2**31)
 
 
 class Cluster:
@@ -66,7 +65,7 @@ class Cluster:
             brokers=[Response.Broker(broker_id=node.node_id, host=node.host, port=node.port) for node in nodes],
             cluster_authorized_operations=cluster_operations(context.authorized)
             if request.include_cluster_authorized_operations
-            else _NOT_ASKED,
+            else NOT_ASKED,
         )
 
     def describe_quorum(self, context: Any, request: Any) -> Message:

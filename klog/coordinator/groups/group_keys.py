@@ -6,16 +6,22 @@ import struct
 
 from klog.errors import CorruptData
 
-_TYPE_AND_SIZE = struct.Struct(">hh")
-_STRING_BYTES_MAX = 32767
+TYPE_AND_SIZE = struct.Struct(">hh")
+_STRING_BYTES_MAX = 32767  # of a string with a size of 16 bits
+
+
+def string_bytes(text: str, what: str) -> bytes:
+    """A text as a record has it. Raises ValueError for more than 32,767 bytes."""
+    data = text.encode()
+    if len(data) > _STRING_BYTES_MAX:
+        raise ValueError(f"{what} of {len(data)} bytes: at most {_STRING_BYTES_MAX} fit into a record")
+    return data
 
 
 def group_key(group_id: str) -> bytes:
     """The key of the record. Raises ValueError for an id of more than 32,767 bytes."""
-    data = group_id.encode()
-    if len(data) > _STRING_BYTES_MAX:
-        raise ValueError(f"a group id of {len(data)} bytes: at most {_STRING_BYTES_MAX} fit into a record")
-    return _TYPE_AND_SIZE.pack(2, len(data)) + data
+    data = string_bytes(group_id, "a group id")
+    return TYPE_AND_SIZE.pack(2, len(data)) + data
 
 
 def group_tombstone(group_id: str) -> tuple[bytes, None]:
@@ -26,7 +32,7 @@ def group_tombstone(group_id: str) -> tuple[bytes, None]:
 def read_group_id(key: bytes, offset: int) -> str:
     """The group's id in the key of a record at offset. Raises CorruptData."""
     try:
-        _, size = _TYPE_AND_SIZE.unpack_from(key)
+        _, size = TYPE_AND_SIZE.unpack_from(key)
         if size < 0 or len(key) < 4 + size:
             raise ValueError(f"{size} bytes expected after byte 4 of {len(key)}")
         return key[4 : 4 + size].decode()

@@ -14,17 +14,16 @@ from __future__ import annotations
 import struct
 import uuid
 
+from klog.coordinator.groups.group_keys import TYPE_AND_SIZE, string_bytes
 from klog.errors import CorruptData
 from klog.values import NamedTuple
 
-_TYPE_AND_SIZE = struct.Struct(">hh")
 _SIZE = struct.Struct(">h")
 _PARTITION = struct.Struct(">i")
 _HEAD_4 = struct.Struct(">hqi")
 _HEAD_1 = struct.Struct(">hq")
 _TIMES_1 = struct.Struct(">qq")
 _TIME = struct.Struct(">q")
-_STRING_BYTES_MAX = 32767
 NO_ID = uuid.UUID(int=0)
 
 
@@ -41,24 +40,15 @@ class Committed(NamedTuple):
     topic_id: uuid.UUID = NO_ID
 
 
-def _string(text: str, what: str) -> bytes:
-    data = text.encode()
-    if len(data) > _STRING_BYTES_MAX:
-        raise ValueError(f"{what} of {len(data)} bytes: at most {_STRING_BYTES_MAX} fit into a record")
-    return data
-
-
 def offset_key(group_id: str, topic: str, partition: int) -> bytes:
     """The key of the record. Raises ValueError for names of more than 32,767 bytes."""
-    group, name = _string(group_id, "a group id"), _string(topic, "a topic's name")
-    return b"".join(
-        (_TYPE_AND_SIZE.pack(1, len(group)), group, _SIZE.pack(len(name)), name, _PARTITION.pack(partition))
-    )
+    group, name = string_bytes(group_id, "a group id"), string_bytes(topic, "a topic's name")
+    return b"".join((TYPE_AND_SIZE.pack(1, len(group)), group, _SIZE.pack(len(name)), name, _PARTITION.pack(partition)))
 
 
 def offset_value(committed: Committed) -> bytes:
     """The value of the record. Raises ValueError for metadata of more than 32,767 bytes."""
-    metadata = _string(committed.metadata, "metadata")
+    metadata = string_bytes(committed.metadata, "metadata")
     if committed.expire_timestamp >= 0:
         head = _HEAD_1.pack(1, committed.offset) + _SIZE.pack(len(metadata))
         return head + metadata + _TIMES_1.pack(committed.commit_timestamp, committed.expire_timestamp)
@@ -78,7 +68,7 @@ def _uvarint(value: int) -> bytes:
 def read_key(key: bytes) -> tuple[str, str, int]:
     """Group, topic and partition of a key of type 0 or 1. Raises CorruptData."""
     try:
-        _, size = _TYPE_AND_SIZE.unpack_from(key)
+        _, size = TYPE_AND_SIZE.unpack_from(key)
         at = 4 + size
         (name_size,) = _SIZE.unpack_from(key, at)
         end = at + 2 + name_size

@@ -27,7 +27,7 @@ import re
 import types
 from collections.abc import Collection, Iterable, Mapping
 
-from klog.arguments import text
+from klog.arguments import LONG_MAX, text
 from klog.disk import Files, FileState, directory_lock, file_state, read_whole, settled_change
 from klog.errors import CorruptCheckpoint, CorruptData, NewerFormat
 from klog.log.directory import versioned
@@ -38,7 +38,6 @@ _log = logger_of("log")
 VERSION = 1
 _NAME = r"[a-zA-Z0-9._-]{1,200}"
 _FILE = rf"klog-reader\.({_NAME})\.json"
-_OFFSET_MAX = 2**63 - 1
 
 
 class TopicPositions(NamedTuple):
@@ -199,7 +198,7 @@ def _offsets(stored: object) -> dict[int, int]:
     if not isinstance(stored, dict):
         raise ValueError(f"offsets {stored!r}")
     offsets = {int(number): offset for number, offset in stored.items()}
-    if not all(type(offset) is int and 0 <= offset <= _OFFSET_MAX for offset in offsets.values()):
+    if not all(type(offset) is int and 0 <= offset <= LONG_MAX for offset in offsets.values()):
         raise ValueError(f"offsets {stored!r}")
     return offsets
 

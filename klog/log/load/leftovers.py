@@ -23,13 +23,12 @@ import bisect
 import os
 from collections.abc import Callable, Collection, Iterable, Iterator
 
+from klog.arguments import LONG_MAX
 from klog.disk import Files, exists, is_directory
 from klog.errors import CorruptBatch, CorruptLog
 from klog.log.directory._listing import Listing
 from klog.log.options import Policy
 from klog.segment import HeaderIterator, Scan, names, scan_checked, scan_headers
-
-_OFFSET_MAX = 2**63 - 1
 
 
 def clear_leftovers(listing: Listing, files: Files, policy: Policy, note: Callable[[str], None]) -> Listing:
@@ -93,7 +92,7 @@ def check_complete(listing: Listing, files: Files) -> None:
 def _base(name: str) -> int:
     """The base offset in a file's name; the largest possible if it has none."""
     parsed = names.parse_name(name.removesuffix(names.SWAP).removesuffix(names.CLEANED).removesuffix(names.DELETED))
-    return _OFFSET_MAX if parsed is None else parsed[0]
+    return LONG_MAX if parsed is None else parsed[0]
 
 
 class _Swaps:
@@ -149,7 +148,7 @@ class _Swaps:
 
     def _end(self, name: str) -> int:
         scan = self._scan(name, scan_headers)
-        return _OFFSET_MAX if scan.reason else scan.next_offset
+        return LONG_MAX if scan.reason else scan.next_offset
 
     def _scan(self, name: str, how: Callable[..., Scan]) -> Scan:
         with self._files.open(self._path(name)) as file:

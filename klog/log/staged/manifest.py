@@ -25,6 +25,7 @@ import uuid
 from collections.abc import Iterable, Mapping
 from typing import Any, Literal
 
+from klog.arguments import LONG_MAX
 from klog.config import LogConfig
 from klog.disk import read_whole
 from klog.errors import CorruptCheckpoint
@@ -36,7 +37,6 @@ from klog.values import dataclass, field, replace
 
 VERSION = 1
 State = Literal["committed", "applied"]
-_OFFSET_MAX = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +213,7 @@ def _part(entry: Any) -> Part:
         if file.base_offset != expected:
             raise ValueError(f"{topic}-{partition}: file {file.name} begins at {file.base_offset}, not at {expected}")
         expected += file.records
-    if entry["next_offset"] != expected or expected > _OFFSET_MAX:
+    if entry["next_offset"] != expected or expected > LONG_MAX:
         raise ValueError(f"{topic}-{partition}: next_offset {entry['next_offset']!r}, expected {expected}")
     return part
 
@@ -237,7 +237,7 @@ def _topic(name: str, entry: Any) -> NewTopic:
     return NewTopic(topic_id, _whole(entry["partitions"], 1, 10_000), entry["config"])
 
 
-def _whole(value: Any, low: int = 0, high: int = _OFFSET_MAX) -> int:
+def _whole(value: Any, low: int = 0, high: int = LONG_MAX) -> int:
     if type(value) is not int or not low <= value <= high:
         raise ValueError(f"{value!r} is not a number from {low} to {high}")
     return value
