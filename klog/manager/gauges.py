@@ -11,6 +11,7 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from klog.errors import LogClosed
 from klog.log import core
 from klog.manager.traffic import ALL, Rates, Traffic, counts
 
@@ -92,7 +93,7 @@ def _cached(logs: dict[str, Log]) -> Gauges:
     """What of each log is in the page cache, as far as the kernel reports it."""
     gauges: Gauges = {}
     for name, log in logs.items():
-        with contextlib.suppress(PermissionError):
+        with contextlib.suppress(PermissionError, LogClosed):  # a topic that is deleted meanwhile
             present = log.page_cache().residency
             for metric, value in (
                 ("PageCacheBytes", present.cached_bytes),
@@ -137,5 +138,6 @@ def page_cache(directories: DirectorySet, files: Files, topic: str | None, cells
         for name, partition in directory.entries().live:
             if topic is None or name == topic:
                 path = directory.partition_path(name, partition)
-                found.append(measure(files, name, partition, path, listed(path), cells))
+                with contextlib.suppress(FileNotFoundError):  # a topic that is deleted meanwhile
+                    found.append(measure(files, name, partition, path, listed(path), cells))
     return sorted(found, key=lambda log: (log.topic, log.partition))

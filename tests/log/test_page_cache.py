@@ -13,6 +13,7 @@ import pytest
 import klog
 from klog.disk import RealFiles
 from klog.disk.residency import Residency
+from klog.log.read import page_cache
 from klog.log.read.page_cache import picture
 from tests.support.faulty_io import FaultyIo
 from tests.support.logs import settle
@@ -127,6 +128,26 @@ def test_a_segment_deleted_during_a_query_is_left_out(directory: Path) -> None:
     with klog.Log.open(directory / "t-0", read_only=True) as log:
         os.unlink(log.segments[1].path)
         assert len(log.page_cache().segments) == 3
+
+
+@pytest.mark.parametrize("at", ["listed", "measure"])
+def test_a_topic_deleted_during_a_query_is_left_out(directory: Path, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
+    with klog.open(directory) as logs:
+        logs.append("t", [(b"k", b"v")])
+        logs.create_topic("u", config={"file.delete.delay.ms": 0})
+        logs.append("u", [(b"k", b"v")])
+        before = getattr(page_cache, at)
+
+        def delete(*arguments: object) -> object:
+            if "u" in logs.topics():
+                logs.delete_topic("u")
+            return before(*arguments)
+
+        monkeypatch.setattr(page_cache, at, delete)
+        if at == "listed":
+            assert [log.topic for log in logs.page_cache()] == ["t"]
+        else:
+            assert set(logs.metrics(page_cache=True)["PageCacheBytes"]) == {"t-0"}
 
 
 def test_a_query_takes_no_handles_from_readers(directory: Path) -> None:
