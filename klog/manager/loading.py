@@ -9,7 +9,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from klog.disk import is_final
-from klog.errors import InconsistentTopicId, StorageOffline
+from klog.errors import InconsistentTopicId, StorageOffline, UnknownTopicOrPartition
 from klog.logger import logger_of
 from klog.manager.directories import LogDirectory, is_ordinary
 from klog.manager.pool import run_all
@@ -28,12 +28,13 @@ _log = logger_of("manager")
 
 @dataclass(eq=False)
 class Loading:
-    """load_all() of one manager. One call at a time."""
+    """load_all() of one manager. Any thread."""
 
     _state: OpenState
     _broker: BrokerConfig
     _directories: DirectorySet
     _registry: LogRegistry
+    _calls: int = field(default=0, init=False)  # that are not done; the last one clears the two below
     _gauges: dict[str, dict[str, float]] = field(default_factory=dict, init=False)
     _threads: dict[str, list[int]] = field(default_factory=dict, init=False)  # of a directory, in the order they began
 
@@ -51,12 +52,16 @@ class Loading:
         total = sum(map(len, jobs.values()))
         count = _Count(progress, total)
         with self._state.lock:
-            self._gauges = {"remainingLogsToRecover": {directory.path: len(keys) for directory, keys in jobs.items()}}
+            self._calls += 1
+            left = self._gauges.setdefault("remainingLogsToRecover", {})
+            left.update({directory.path: left.get(directory.path, 0) + len(keys) for directory, keys in jobs.items()})
         try:
             failures = run_all([partial(self._load_directory, *job, count) for job in jobs.items()], len(jobs))
         finally:
             with self._state.lock:
-                self._gauges, self._threads = {}, {}
+                self._calls -= 1
+                if not self._calls:
+                    self._gauges, self._threads = {}, {}
         if failures:
             raise failures[0]
 
@@ -96,6 +101,8 @@ class Loading:
         except StorageOffline as error:  # with an OSError as cause the directory is offline already
             if not isinstance(error.__cause__, OSError) and directory.offline is None:
                 raise
+        except UnknownTopicOrPartition:
+            return  # deleted meanwhile
         except InconsistentTopicId as error:
             _log.warning("event=log_left_out reason=%s", error)  # log() raises it to the caller
 

@@ -215,6 +215,29 @@ def ask(logs: klog.LogManager, together: threading.Barrier, found: list[klog.Log
     found.append(logs.log("t"))
 
 
+@pytest.mark.parametrize("meanwhile", ["load_all", "delete_topic"])
+def test_another_thread_loads_all_logs_or_deletes_a_topic_meanwhile(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, meanwhile: str
+) -> None:
+    paths, attempt = made(tmp_path), loading.Loading._try
+    with opened(paths) as logs:
+        logs.create_topic("u", partitions=20)
+        others = [threading.Thread(target=logs.load_all if meanwhile == "load_all" else lambda: logs.delete_topic("u"))]
+
+        def after_another(*arguments: Any) -> None:
+            if others:
+                other = others.pop()
+                other.start()
+                other.join()
+            attempt(*arguments)
+
+        monkeypatch.setattr(loading.Loading, "_try", after_another)
+        logs.load_all()
+        assert len(list(logs.logs())) == 6 + 20 * (meanwhile == "load_all")
+        assert "remainingLogsToRecover" not in logs.metrics()
+        assert not logs.offline_directories
+
+
 def test_concurrent_calls_for_one_log_get_the_same(tmp_path: Path) -> None:
     paths = made(tmp_path, partitions=1)
     for _ in range(20):
