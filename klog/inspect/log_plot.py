@@ -55,7 +55,8 @@ def bars(log: LogCore, cached: LogPageCache | None) -> list[Bar]:
     cached: the state of the page cache before this call, which reads samples; None if it is not known.
     """
     log.check_open()
-    segments = [segment for segment in log.segments if segment.size][-SEGMENTS_MAX:]
+    present = log.segments
+    segments = [segment for segment in present if segment.size][-SEGMENTS_MAX:]
     compacted = "compact" in log.config.cleanup_policy
     checkpoint = read_first_dirty(log) if compacted else None
     first_dirty = log.log_start_offset if checkpoint is None else checkpoint
@@ -66,7 +67,7 @@ def bars(log: LogCore, cached: LogPageCache | None) -> list[Bar]:
             segment.base_offset,
             segment.size,
             *_span(segment),
-            _state(segment, log.segments[-1], first_dirty, compacted),
+            _state(segment, present[-1], first_dirty, compacted),
             _tombstones(log, segment, sample) if compacted else 0.0,
             shares.get(segment.base_offset),
         )

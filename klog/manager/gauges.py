@@ -62,7 +62,7 @@ def _of(logs: dict[str, Log]) -> Gauges:
         "LogStartOffset": {name: log.log_start_offset for name, log in logs.items()},
         "LogEndOffset": {name: log.log_end_offset for name, log in logs.items()},
         "Size": {name: log.size for name, log in logs.items()},
-        "ActiveSegmentSize": {name: log.segments[-1].size if log.segments else 0 for name, log in logs.items()},
+        "ActiveSegmentSize": {name: sum(each.size for each in log.segments[-1:]) for name, log in logs.items()},
         "PageCacheSampledReadBytes": {name: core.sampled_reads(log._core)[0] for name, log in logs.items()},
         "PageCacheHitReadBytes": {name: core.sampled_reads(log._core)[1] for name, log in logs.items()},
         "FetchBytesSendfile": {name: log._core.sends.sendfile for name, log in logs.items()},

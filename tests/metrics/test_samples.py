@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import re
 from collections.abc import Iterator
@@ -70,6 +71,18 @@ def test_no_lag_is_negative_beside_appends(logs: klog.LogManager, monkeypatch: p
         monkeypatch.setattr(module, "last_stable_offset", after_an_append)
     name = "kafka_cluster_partition_laststableoffsetlag", (("topic", "u"), ("partition", "0"))
     assert values(logs)[name] == logs.log("u").metrics()["LastStableOffsetLag"] == 0
+
+
+@pytest.mark.parametrize("empty", [0, 1])
+def test_a_reader_whose_log_loses_its_segments_in_between(
+    logs: klog.LogManager, monkeypatch: pytest.MonkeyPatch, empty: int
+) -> None:
+    """Each look follows the writer, which may delete the topic and create it again."""
+    looks, real = itertools.count(), vars(klog.Log)["segments"].fget
+    with klog.open(logs.paths, read_only=True) as reading:
+        reading.load_all()
+        monkeypatch.setattr(klog.Log, "segments", property(lambda log: () if next(looks) % 2 == empty else real(log)))
+        assert reading.metrics()["ActiveSegmentSize"]
 
 
 def test_prometheus_reads_the_text(logs: klog.LogManager) -> None:

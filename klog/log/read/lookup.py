@@ -206,7 +206,7 @@ def offsets_before(log: LogCore, ms: int, count: int) -> list[int]:
         with contextlib.suppress(FileNotFoundError):  # deleted by retention meanwhile
             modified = os.stat(segment.path).st_mtime_ns // 1_000_000
             found.append((max(segment.base_offset, log.log_start_offset), modified))
-    if log.segments and log.segments[-1].size:
+    if any(segment.size for segment in log.segments[-1:]):
         found.append((log.log_end_offset, log.clock.wall_ms()))
     if ms == -1:
         last = len(found)
