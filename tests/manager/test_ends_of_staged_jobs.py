@@ -64,6 +64,31 @@ def test_abort_beside_the_holder_of_the_lock_removes_no_partition(root: Path) ->
     assert not list(root.glob("empty-0")) and not list(root.glob("new-0")) and staging(root) == []
 
 
+@pytest.mark.parametrize("gone", ["t-0", "u-0"])
+def test_the_staging_is_removed_beside_a_deletion(root: Path, monkeypatch: pytest.MonkeyPatch, gone: str) -> None:
+    """Of the partition with the staging directory, and of another one."""
+    stage(root, "a", {("t", 0): [b"x"]}, process=ended())
+    (root / "u-0").mkdir()
+    remove, listdir = writers._remove, os.listdir
+
+    def removed(path: str, files: Files) -> None:
+        remove(path, files)
+        (root / "t-0").rename(root / "t-0.0123456789abcdef0123456789abcdef-delete")
+
+    def listed(path: str) -> list[str]:
+        if path == str(root / "u-0"):
+            os.rmdir(path)
+        return listdir(path)
+
+    if gone == "t-0":
+        monkeypatch.setattr(writers, "_remove", removed)
+    else:
+        monkeypatch.setattr(os, "listdir", listed)
+    writers.remove_staging(str(root), "a", RealFiles())
+    monkeypatch.undo()
+    assert not (root / gone).exists() and staging(root) == []
+
+
 @pytest.mark.parametrize("topic", ["new", "other"])
 def test_abort_beside_a_creation(root: Path, topic: str) -> None:
     class Aborts(FailingFiles):

@@ -211,7 +211,7 @@ def remove_staging(log_dir: str, token: str, files: Files, *, alone: bool = True
     for path in staging_directories(log_dir, token):
         _remove(path, files)
         if not again:
-            files.fsync_dir(os.path.dirname(path))
+            _sync_partition(os.path.dirname(path), files)
     if again:
         _sync_partitions(log_dir, files)
     with directory_lock(log_dir):
@@ -231,8 +231,12 @@ def remove_staging(log_dir: str, token: str, files: Files, *, alone: bool = True
 
 def _sync_partitions(log_dir: str, files: Files) -> None:
     for partition in _partitions(log_dir):
-        with contextlib.suppress(FileNotFoundError, NotADirectoryError):
-            files.fsync_dir(partition)
+        _sync_partition(partition, files)
+
+
+def _sync_partition(partition: str, files: Files) -> None:
+    with contextlib.suppress(FileNotFoundError, NotADirectoryError):  # its topic is deleted meanwhile
+        files.fsync_dir(partition)
 
 
 def _remove(path: str, files: Files) -> None:
@@ -256,7 +260,14 @@ def _empty_partitions(log_dir: str) -> list[str]:
             for entry in entries
             if parse_directory_name(entry.name) is not None and entry.is_dir(follow_symlinks=False)
         ]
-    return [path for path in partitions if not os.listdir(path)]
+    return [path for path in partitions if _is_empty(path)]
+
+
+def _is_empty(partition: str) -> bool:
+    try:
+        return not os.listdir(partition)
+    except FileNotFoundError:  # its topic is deleted meanwhile
+        return False
 
 
 def sweep_partition(path: str, names: Iterable[str], now_ms: int, files: Files) -> None:
