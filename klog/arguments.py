@@ -125,8 +125,11 @@ def path(name: str, value: Any) -> str:
         raise ValueError(f"{name}={shown(value)}: a path must not be empty or contain NUL")
     try:
         os.fsencode(found)
-    except UnicodeEncodeError:
-        raise ValueError(f"{name}={shown(value)}: a lone surrogate is in no file name") from None
+    except UnicodeEncodeError as error:
+        why = "a lone surrogate is in no file name"
+        if error.encoding != "utf-8":
+            why = f"file names are {error.encoding} in this process; set LC_ALL=C.UTF-8 or PYTHONUTF8=1 for it"
+        raise ValueError(f"{name}={shown(value)}: {why}") from None
     return found
 
 

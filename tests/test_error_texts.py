@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import datetime
+import os
 import pickle
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -288,6 +291,15 @@ def test_a_directory_that_is_not_there(tmp_path: Path, call: str) -> None:
     with pytest.raises(NotADirectoryError, match="not a directory; name a log.dir"):
         DIRECTORIES[call](path)
     assert [each.name for each in tmp_path.iterdir()] == ["nope"]
+
+
+def test_a_name_that_the_locale_cannot_encode_is_not_called_a_surrogate(tmp_path: Path) -> None:
+    code = "import klog\ntry: klog.open('d\\xe4', create=True)\nexcept ValueError as error: print(ascii(str(error)))"
+    names = {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}
+    shown = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env={**os.environ, **names}, capture_output=True, check=True
+    ).stdout
+    assert b"file names are ascii in this process; set LC_ALL=C.UTF-8 or PYTHONUTF8=1" in shown
 
 
 @pytest.mark.parametrize(
