@@ -24,7 +24,7 @@ from klog.errors import CorruptBatch, CorruptData
 from klog.inspect.batches import Found, scan
 from klog.inspect.files import ReadOnlyFile, is_partition_directory, read_small
 from klog.inspect.listing import ls
-from klog.inspect.partition_files import bases, damage_of, items, segment_path
+from klog.inspect.partition_files import LOOKS_MAX, bases, damage_of, items, segment_path
 from klog.inspect.texts import parse_epochs
 from klog.log.directory import gaps
 from klog.progress import Event, Progress
@@ -57,7 +57,8 @@ def diff(a: str | os.PathLike[str], b: str | os.PathLike[str], *, progress: Prog
         raise ValueError(f"a={where[0]!r}, b={where[1]!r}: one is a partition directory, the other is not")
     sides = [_listed(path, alone[0]) for path in where]
     step = _stepper(progress, sum(each["size"] for side in sides for each in side.values()))
-    found = [_pair(sides[0].get(key), sides[1].get(key), step) for key in sorted({*sides[0], *sides[1]})]
+    pairs = (_settled(sides[0].get(key), sides[1].get(key), step) for key in sorted({*sides[0], *sides[1]}))
+    found = [pair for pair in pairs if pair is not None]
     equal = all(entry["state"] == "equal" for entry in found)
     return {"a": where[0], "b": where[1], "equal": equal, "partitions": found}
 
@@ -81,6 +82,27 @@ def _stepper(progress: Progress | None, total: int) -> Callable[[int], None]:
             progress(Event("compare", min(done, total), total, "bytes"))
 
     return step
+
+
+def _settled(a: Entry | None, b: Entry | None, step: Callable[[int], None]) -> Entry | None:
+    """Compare a partition, again if a writer has removed files meanwhile. None if both directories are removed."""
+    for left in reversed(range(LOOKS_MAX)):
+        try:
+            return _pair(a, b, step)
+        except FileNotFoundError:
+            if not left:
+                raise
+            a, b = _listed_again(a), _listed_again(b)
+            if a is b is None:
+                return None
+    raise AssertionError("unreachable")
+
+
+def _listed_again(entry: Entry | None) -> Entry | None:
+    try:
+        return None if entry is None else _listed(entry["path"], True)["", 0]
+    except FileNotFoundError:
+        return None
 
 
 def _pair(a: Entry | None, b: Entry | None, step: Callable[[int], None]) -> Entry:

@@ -12,6 +12,7 @@ import pytest
 
 import klog
 from klog.inspect import diff
+from klog.inspect.partition_files import bases
 from klog.progress import Event
 from klog.repairing import rescue
 from tests.cli.test_verbs import ok, run
@@ -102,6 +103,22 @@ def test_missing_partitions_and_damage(a: Path, tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="one is a partition directory"):
         diff(a, b / "t-0")
     assert run("diff", a, b / "t-0").exit_code == 2
+
+
+@pytest.mark.parametrize("gone", ["a", "b", "ab"])
+def test_a_partition_that_a_writer_deletes_meanwhile(
+    a: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: str
+) -> None:
+    shutil.copytree(a, tmp_path / "b")
+
+    def after_a_deletion(path: str) -> list[int]:
+        for side in gone:
+            shutil.rmtree(tmp_path / side / "t-0", ignore_errors=True)
+        return bases(path)
+
+    monkeypatch.setattr("klog.inspect.compare.bases", after_a_deletion)
+    found = diff(a, tmp_path / "b")["partitions"]
+    assert [(entry["state"], entry[gone]) for entry in found] == ([] if gone == "ab" else [("missing", None)])
 
 
 def test_the_same_damage_in_both_is_counted_but_is_not_a_difference(a: Path, tmp_path: Path) -> None:
