@@ -204,6 +204,7 @@ def holder_of(directory: str) -> int | None:
 
 
 _locked_by_thread: set[tuple[int, str]] = set()  # (thread, directory): taking one twice would deadlock
+_flocked: set[LogFile] = set()  # a forked child closes its copies, else it would keep the flock of a parent that dies
 
 
 @contextlib.contextmanager
@@ -215,14 +216,18 @@ def directory_lock(path: str) -> Iterator[None]:
     """
     check_directory_lock(path, "another replacement")
     me = threading.get_ident(), os.path.realpath(path)
-    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    file = LogFile(os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), path)
+    _flocked.add(file)
     try:
-        fcntl.flock(fd, fcntl.LOCK_EX)
+        fcntl.flock(file, fcntl.LOCK_EX)
         _locked_by_thread.add(me)
         yield
     finally:
         _locked_by_thread.discard(me)
-        os.close(fd)
+        _flocked.discard(file)
+        if file.fd >= 0:  # not in a forked child
+            fcntl.flock(file, fcntl.LOCK_UN)  # a child that has not yet closed its copy would keep it
+        file.close()
 
 
 def check_directory_lock(path: str, what: str) -> None:
@@ -238,6 +243,9 @@ def _after_fork_in_child() -> None:
     for lock in list(_held):
         lock.abandon()
     _held.clear()
+    for file in _flocked:
+        file.close()
+    _flocked.clear()
     _locked_by_thread.clear()
 
 

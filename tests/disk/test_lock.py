@@ -8,6 +8,7 @@ import signal
 import struct
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ import klog
 from klog.disk import DirectoryLock, Leases, directory_lock
 from klog.errors import AlreadyLocked
 from tests.support.child import in_child, living_child
+from tests.support.patience import PATIENCE
 from tests.support.raising import Raising
 
 
@@ -165,6 +167,50 @@ def test_a_forked_child_neither_holds_nor_releases_its_parent_s_lock(tmp_path: P
     with living_child():
         lock.abandon()  # as if the parent died; release() would also remove the file
         DirectoryLock(str(tmp_path)).release()
+
+
+def test_a_forked_child_does_not_keep_the_flock_of_a_directory(tmp_path: Path) -> None:
+    held, go = threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with directory_lock(str(tmp_path)):
+            held.set()
+            assert go.wait(PATIENCE)
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    assert held.wait(PATIENCE)
+    with living_child():
+        go.set()
+        thread.join()
+        assert is_free(tmp_path)
+
+
+def test_a_forked_child_does_not_keep_the_flock_of_a_parent_that_dies(tmp_path: Path) -> None:
+    ends, end = os.pipe()
+    parent = os.fork()
+    if not parent:
+        with directory_lock(str(tmp_path)):
+            if not os.fork():
+                os.close(end)
+                os.read(ends, 1)
+            os._exit(0)  # the parent, and later the child
+    os.waitpid(parent, 0)
+    assert is_free(tmp_path)
+    os.close(end)
+    os.close(ends)
+
+
+def is_free(directory: Path) -> bool:
+    """Can another process take the directory_lock now?"""
+    fd = os.open(directory, os.O_RDONLY)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    finally:
+        os.close(fd)
+    return True
 
 
 def test_a_symlink_as_lock_file_raises(tmp_path: Path) -> None:
