@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from klog.errors import LogClosed
+from klog.errors import LogClosed, UnknownTopicOrPartition
 from klog.log import core
 from klog.manager.traffic import ALL, Rates, Traffic, counts
 
@@ -93,7 +93,7 @@ def _cached(logs: dict[str, Log]) -> Gauges:
     """What of each log is in the page cache, as far as the kernel reports it."""
     gauges: Gauges = {}
     for name, log in logs.items():
-        with contextlib.suppress(PermissionError, LogClosed):  # a topic that is deleted meanwhile
+        with contextlib.suppress(PermissionError, LogClosed, UnknownTopicOrPartition):  # deleted meanwhile
             present = log.page_cache().residency
             for metric, value in (
                 ("PageCacheBytes", present.cached_bytes),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import sys
@@ -13,6 +14,7 @@ import pytest
 import klog
 from klog.disk import RealFiles
 from klog.disk.residency import Residency
+from klog.errors import LogClosed, UnknownTopicOrPartition
 from klog.log.read import page_cache
 from klog.log.read.page_cache import picture
 from tests.support.faulty_io import FaultyIo
@@ -130,17 +132,24 @@ def test_a_segment_deleted_during_a_query_is_left_out(directory: Path) -> None:
         assert len(log.page_cache().segments) == 3
 
 
+@pytest.mark.parametrize("read_only", [False, True])
 @pytest.mark.parametrize("at", ["listed", "measure"])
-def test_a_topic_deleted_during_a_query_is_left_out(directory: Path, monkeypatch: pytest.MonkeyPatch, at: str) -> None:
-    with klog.open(directory) as logs:
-        logs.append("t", [(b"k", b"v")])
-        logs.create_topic("u", config={"file.delete.delay.ms": 0})
-        logs.append("u", [(b"k", b"v")])
+def test_a_topic_deleted_during_a_query_is_left_out(
+    directory: Path, monkeypatch: pytest.MonkeyPatch, at: str, read_only: bool
+) -> None:
+    with klog.open(directory) as writer, klog.open(directory, read_only=True) as reading:
+        writer.append("t", [(b"k", b"v")])
+        writer.create_topic("u", config={"file.delete.delay.ms": 0})
+        writer.append("u", [(b"k", b"v")])
+        logs = reading if read_only else writer
+        deleted = [logs.log(topic) for topic in "tu"][1]
         before = getattr(page_cache, at)
 
         def delete(*arguments: object) -> object:
-            if "u" in logs.topics():
-                logs.delete_topic("u")
+            if "u" in writer.topics():
+                writer.delete_topic("u")
+                with contextlib.suppress(LogClosed, UnknownTopicOrPartition):
+                    deleted.read()
             return before(*arguments)
 
         monkeypatch.setattr(page_cache, at, delete)
