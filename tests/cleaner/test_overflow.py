@@ -332,3 +332,14 @@ def test_an_interrupt_at_any_line_keeps_log_and_directory_consistent(tmp_path: P
         number += 1
     assert number > 100
     assert offline > 10
+
+
+def test_the_parts_of_a_split_are_named_from_the_highest_base_down(tmp_path: Path) -> None:
+    """W1: a broker's load drops each .swap above a .cleaned, and finishes the others without the rest of the split."""
+    directory, files = overflowed(tmp_path / "t-0"), CrashFiles()
+    files.keep(tmp_path)
+    with opened(directory, files) as log:
+        split_overflowed(log._core, log.segments[1])
+    renames = [step.split()[2] for step in files.log if step.startswith("rename")]
+    swaps = [name for name in renames if name.endswith(".log.swap")]
+    assert swaps == [f"{base:020d}.log.swap" for base in reversed(FAR)]

@@ -20,6 +20,9 @@ from klog.disk import RealFiles
 from klog.errors import OffsetOutOfRange
 from klog.log import FetchData
 from klog.log.read.fetch import Isolation, fetch
+from klog.log.write._append import lead_alone
+from klog.log.write._commit import Ticket
+from klog.log.write.commit import commit_locked
 from klog.record import decode, encode
 from tests.support.batches import NOW, marker, transactional
 from tests.support.damage import flip
@@ -322,3 +325,21 @@ def test_a_fetch_below_the_log_start_is_refused(tmp_path: Path) -> None:
         with pytest.raises(OffsetOutOfRange):
             log.fetch(1)
         assert log.fetch(2).size > 0
+
+
+def test_places_of_an_interrupted_group_are_forgotten(tmp_path: Path) -> None:
+    with klog.Log.open(tmp_path / "t-0", durability="sync") as log:
+        log.append([(None, b"first")])
+
+        def append() -> object:
+            return lead_alone(log._core, encode([(None, b"v" * 900)] * 4), "client", None)
+
+        def interrupt() -> None:
+            raise KeyboardInterrupt
+
+        with log._core.lock, pytest.raises(KeyboardInterrupt):
+            commit_locked(log._core, [Ticket(action=append), Ticket(action=interrupt)])
+        for number in range(6):
+            log.append([(None, b"v" * (90 - number))])
+            for offset, max_bytes in itertools.product(range(number + 2), (1 << 20, 1, 300)):
+                assert log.fetch(offset, max_bytes) == fetch(log._core, offset, max_bytes, "log_end", True)

@@ -16,9 +16,12 @@ import pytest
 
 import klog
 from klog.clock import ManualClock
+from klog.disk import LogFile, RealFiles, os_error
 from klog.errors import StorageOffline
+from tests.support.abandon import abandon
 from tests.support.batches import NOW
 from tests.support.failing_files import FailingFiles
+from tests.support.faulty_io import FaultyIo
 
 CONFIG = {"segment.bytes": 1500, "retention.bytes": 1000, "cleanup.policy": "delete"}
 RAN_OUT = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EMFILE, errno.ENFILE)
@@ -95,3 +98,38 @@ def test_the_other_directory_works(tmp_path: Path, operation: str, error: int) -
         if operation != "truncate":
             assert again.log("t", 0).count() >= (1 if operation == "retention" else 5)
             assert again.log("t", 2).count() >= 5
+
+
+class FailsDuringAnUndo(RealFiles):
+    """While a failed append to a log is undone, a flush of another log fails."""
+
+    other: klog.Log | None = None
+
+    def truncate(self, file: LogFile, size: int) -> None:
+        super().truncate(file, size)
+        if self.other is not None and "/t-0/" in file.path:
+            with pytest.raises(OSError, match="Input/output error"):
+                self.other.flush()
+            self.other = None
+
+    def fdatasync(self, file: LogFile) -> None:
+        if self.other is not None and "/t-1/" in file.path:
+            raise os_error(errno.EIO, file.path, sync=True)
+        super().fdatasync(file)
+
+
+def test_an_undo_leaves_a_log_offline_that_another_log_has_taken_offline_meanwhile(tmp_path: Path) -> None:
+    with FaultyIo() as io:
+        files = FailsDuringAnUndo(io.table)
+        logs = klog.open(tmp_path, create=True, files=files)
+        logs.create_topic("t", partitions=2)
+        log, files.other = logs.log("t", 0), logs.log("t", 1)
+        for each in (log, files.other):
+            each.append([(b"k", b"v")])
+        io.rule("pwrite", error=errno.ENOSPC, times=1)
+        with pytest.raises(OSError, match="No space"):
+            log.append([(b"k", b"w")])
+        assert files.other is None and log.offline is not None
+        with pytest.raises(StorageOffline):
+            log.append([(b"k", b"x")])
+        abandon(logs)
