@@ -11,6 +11,7 @@ R3  a reader follows a truncation of a partition that it has committed, also by 
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Self, TypeVar
 
@@ -87,8 +88,15 @@ class NamedReader(tables.Tabular):
         self._file = file
         self._name = name
         self._options = options
+        follow = weakref.WeakMethod(self._follow_truncations)  # in a circle a dropped reader would keep its leases
+
+        def follow_truncations() -> None:
+            method = follow()
+            assert method is not None  # the reader iterates over its cursor
+            method()
+
         self._cursor = TopicCursor(
-            name, options.missing, options.isolation, options.decoding, follow=self._follow_truncations
+            name, options.missing, options.isolation, options.decoding, follow=follow_truncations
         )
         self._committed: dict[int, int] = {}
         self._final: dict[int, int] | None = None  # the position at close()

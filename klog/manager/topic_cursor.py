@@ -121,14 +121,15 @@ class TopicCursor:
         _log.warning("event=position_gone log=%s reader=%s position=%d now=%d", log.name, self._name, offset, found)
         return found
 
-    def _truncated(self, log: Log, error: LogTruncated) -> None:
-        """Go on elsewhere, or raise the error (C3)."""
+    def _goes_on(self, log: Log) -> bool:
+        """After a truncation below the position: go on elsewhere. False if the error is to be raised (C3)."""
         before = self.position.get(log.partition)
         self._follow()
         if self.position.get(log.partition) == before:
             if self._missing == "error":
-                raise error
+                return False
             self._go_on(log)
+        return True
 
     def _range(self, log: Log) -> tuple[LogReader, int] | None:
         """A partition's range from the position to the current end, and that end; None if it is empty."""
@@ -193,8 +194,9 @@ class TopicCursor:
                         self._note_last(log, last, at)
                     self._passed(number, at, stop)
                     break
-                except LogTruncated as error:
-                    self._truncated(log, error)
+                except LogTruncated:
+                    if not self._goes_on(log):
+                        raise
 
     async def _items_async(
         self, logs: Iterable[Log], read: Callable[[Log, LogReader], Iterator[T]]
@@ -219,8 +221,9 @@ class TopicCursor:
                         self._note_last(log, last, at)
                     self._passed(number, at, stop)
                     break
-                except LogTruncated as error:
-                    self._truncated(log, error)
+                except LogTruncated:
+                    if not self._goes_on(log):
+                        raise
 
     def _last_of(self, log: Log) -> LastReturned:
         return self._last.setdefault(log.partition, LastReturned())
@@ -258,8 +261,9 @@ class TopicCursor:
                         self._note_last(log, last, at)
                     self._passed(number, at, stop)
                     break
-                except LogTruncated as error:
-                    self._truncated(log, error)
+                except LogTruncated:
+                    if not self._goes_on(log):
+                        raise
 
 
 async def _in_threads(items: Iterator[T]) -> AsyncIterator[T]:

@@ -15,6 +15,7 @@ import pytest
 
 import klog
 from klog.errors import CorruptCheckpoint, NewerFormat, OffsetOutOfRange, UnknownTopicOrPartition
+from tests.support.no_gc import no_gc
 from tests.support.own_json import unchecked_in
 from tests.support.patience import PATIENCE
 
@@ -162,6 +163,15 @@ def test_resuming_at_the_earliest_or_latest_record(logs: klog.LogManager, missin
     assert reader.lag[0] == 2
     assert [record.value for record in reader if record.value.startswith(b"p0")] == rest
     assert reader.position == {0: 5, 1: 5}
+
+
+def test_a_dropped_reader_holds_no_lease(logs: klog.LogManager) -> None:
+    """Nor does the error that has ended it: both go without a collection of garbage."""
+    with no_gc():
+        out_of_reach(logs, "error")
+        with pytest.raises(OffsetOutOfRange):
+            list(out_of_reach(logs, "error"))
+        assert len(list(logs.reader("events", "r", missing="earliest"))) == 7
 
 
 def test_a_log_truncated_below_the_position(tmp_path: Path, logs: klog.LogManager) -> None:
