@@ -56,11 +56,11 @@ class _Mutants:
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         self._items = {item.nodeid: item for item in session.items}
-        lines = mutate.Lines(self._seconds_max)
+        self._lines = mutate.Lines(self._seconds_max)
         signal.signal(signal.SIGCHLD, lambda _number, _frame: None)  # it ends a sleep
         for mutant in self._todo():
-            tests = lines.tests(mutant.file, mutant.line)
             self._wait(self._jobs - 1)
+            tests = self._lines.tests(mutant)
             self._start(mutant, [name for name in tests if name in self._items])
         self._wait(0)
         return True
@@ -110,6 +110,8 @@ class _Mutants:
         if code not in (0, _UNUSABLE) and name and not self._passes_without_change(name):
             self._start(running.mutant, [other for other in running.tests if other != name])
             return
+        if code not in (0, _UNUSABLE) and name:
+            self._lines.found(running.mutant.file, name)
         verdict = "survived" if code == 0 else "unusable" if code == _UNUSABLE else "found"
         mutate.store(
             running.mutant, verdict, time.monotonic() - running.began, f"{name}: {found or f'ended with {code}'}"
