@@ -380,13 +380,29 @@ def map_lines() -> None:
 # ---- the report ------------------------------------------------------------------------------------------------------
 
 
-def argued() -> list[dict[str, str]]:
-    return tomllib.loads(EQUIVALENT.read_text())["mutant"] if EQUIVALENT.exists() else []
+class Argued(NamedTuple):
+    """A mutant that no test can find."""
+
+    file: str
+    line: str  # its text
+    change: str
+    why: str
+
+
+def argued() -> list[Argued]:
+    stored = tomllib.loads(EQUIVALENT.read_text())
+    single = [Argued(**entry) for entry in stored["mutant"]]
+    return single + [
+        Argued(entry["file"], line, change, entry["why"])
+        for entry in stored["mutants"]
+        for line, *changes in entry["changes"]
+        for change in changes
+    ]
 
 
 def survivors(known: Iterable[Mutant]) -> list[tuple[Mutant, str]]:
     done = results()
-    equivalent = {(entry["file"], entry["line"], entry["change"]) for entry in argued()}
+    equivalent = {(entry.file, entry.line, entry.change) for entry in argued()}
     return [
         (mutant, done[mutant.key]["verdict"])
         for mutant in known
@@ -403,8 +419,13 @@ def report(known: list[Mutant]) -> None:
     done = results()
     for mutant, verdict in survivors(known):
         print(f"{verdict:9} {mutant.file}:{mutant.line}: {mutant.change}\n          {line_of(mutant)}")
-    counts = Counter(done[mutant.key]["verdict"] if mutant.key in done else "not run" for mutant in known)
+    left = {mutant.key for mutant, _ in survivors(known)}
+    counts = Counter(_shown(done.get(mutant.key, {}).get("verdict", "not run"), mutant.key in left) for mutant in known)
     print(f"{len(known)} mutants: " + ", ".join(f"{count} {verdict}" for verdict, count in sorted(counts.items())))
+
+
+def _shown(verdict: str, left: bool) -> str:
+    return verdict if left or verdict not in ("survived", "unreached") else "argued"
 
 
 def main() -> None:

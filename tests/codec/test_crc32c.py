@@ -1,4 +1,7 @@
+import platform
 import random
+import re
+from pathlib import Path
 
 import google_crc32c
 import pytest
@@ -73,6 +76,14 @@ def test_every_bit_counts(kernel: str) -> None:
 def test_kernels_are_numbered_from_slow_to_fast() -> None:
     """The last one that the processor supports is in use."""
     assert [name for name in ("table", "sse4.2", "vpclmul-256", "vpclmul-512") if name in KERNELS] == list(KERNELS)
+
+
+@pytest.mark.skipif(platform.machine() != "x86_64", reason="needs: an x86-64 processor")
+def test_the_kernels_are_those_that_the_processor_supports() -> None:
+    flags = set(re.search(r"^flags\s*: (.*)$", Path("/proc/cpuinfo").read_text(), re.MULTILINE)[1].split())  # type: ignore[index]
+    wide = {"sse4_2", "vpclmulqdq"}
+    needed = {"table": set(), "sse4.2": {"sse4_2"}, "vpclmul-256": wide | {"avx2"}, "vpclmul-512": wide | {"avx512f"}}
+    assert list(KERNELS) == [name for name, features in needed.items() if features <= flags]
 
 
 def test_unknown_kernel() -> None:
