@@ -308,3 +308,17 @@ def test_a_deletion_removes_the_newest_segment_first_and_is_on_disk_when_it_retu
         log.delete()
     assert len(known) > 3 and files.removed == known[::-1]
     assert [name for name in files.durable_names if "/t-0/" in name] == []
+
+
+def test_the_marker_of_a_clean_stop_is_durably_away_while_a_log_is_open_alone(tmp_path: Path) -> None:
+    """S10: a power cut must not bring it back beside what is appended."""
+    data = tmp_path / "data"
+    with klog.open(data, create=True) as logs:
+        logs.create_topic(TOPIC)
+        logs.append(TOPIC, [(b"k", b"v")])
+    (data / checkpoint.HIGH_WATERMARK).unlink()  # its removal would sync the log.dir again, after the load
+    files, marker = CrashFiles(), str(data / checkpoint.CLEAN_SHUTDOWN)
+    files.keep(tmp_path)
+    assert marker in files.durable_names
+    with klog.Log.open(data / f"{TOPIC}-0", files=files):
+        assert marker not in files.durable_names

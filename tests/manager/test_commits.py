@@ -15,6 +15,7 @@ import pytest
 
 import klog
 from klog.clock import ManualClock
+from klog.disk import RealFiles
 from klog.errors import (
     AlreadyLocked,
     CorruptBatch,
@@ -27,7 +28,7 @@ from klog.errors import (
 )
 from klog.inspect.listing import ls
 from klog.inspect.verify import verify
-from klog.log.staged import layout, writers
+from klog.log.staged import layout, streams, writers
 from klog.log.staged.writing import StagedWriter
 from klog.manager.commits import StagedJob, TopicPlan
 from klog.manager.staging import commit_staged
@@ -461,3 +462,10 @@ def test_other_work_beside_staged_files(root: Path, tmp_path: Path) -> None:
     with klog.open([root, tmp_path / "other"]) as logs:
         logs.delete_topic("t")
     assert not list(root.glob("t-0")) and list(root.glob("t-0.*-delete"))
+
+
+def test_an_earlier_batch_of_a_stream_leaves_the_last_one(tmp_path: Path) -> None:
+    """Else the batches after it would be appended again when they are repeated."""
+    for batch in (7, 5):
+        streams.committed(str(tmp_path), "query", batch, RealFiles())
+    assert streams.last_batch(str(tmp_path), "query") == 7
