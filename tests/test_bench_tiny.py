@@ -18,7 +18,7 @@ from typing import Any
 
 import pytest
 
-from bench import broker_contests, broker_peers, plot
+from bench import before, broker_contests, broker_peers, plot
 from bench.figures import lines
 
 pytestmark = pytest.mark.timeout(900)  # the usual limit, and so this file, minutes of one process, starts first
@@ -141,6 +141,11 @@ def test_the_tails_of_durable_appends_are_still_measured(tmp_path):
         assert row["rate"] > 0
     for name, needs in figures["skipped"].items():
         assert re.search(rf"^{name} +needs: {needs}$", output, re.MULTILINE)
+
+
+def test_calls_are_still_compared_with_those_of_another_commit(tmp_path):
+    found = before.measured(tmp_path, tiny=True)
+    assert len(found) == 12 and min(found.values()) > 0
 
 
 def test_the_cost_of_a_durable_append_by_io_uring_is_still_measured(tmp_path):
