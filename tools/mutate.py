@@ -315,6 +315,8 @@ def run_in_place(todo: list[Mutant], jobs: int, seconds_max: float) -> None:
         f"--mutant-jobs={jobs}",
         f"--mutant-seconds={seconds_max}",
         "--timeout=30",
+        "-o",
+        "tmp_path_retention_policy=none",
         "-s",
         "-q",
     ]
