@@ -16,6 +16,7 @@ from click.testing import CliRunner
 import klog
 from klog.cli import cli
 from klog.cli.bench import BAR_CELLS, bar
+from tests.cli.test_broker import action
 from tests.support.patience import PATIENCE
 
 pytestmark = pytest.mark.disk
@@ -96,12 +97,13 @@ def test_a_signal_leaves_no_files(tmp_path: Path, number: signal.Signals, words:
     """A broker refuses to start with a directory that is not a partition's."""
     klog.open(tmp_path, create=True).close()
     before = sorted(tmp_path.iterdir())
-    process = subprocess.Popen(
-        [sys.executable, "-m", "klog", *words.split(), str(tmp_path)],
-        cwd=Path(klog.__file__).parent.parent,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    with action(number, signal.SIG_DFL):
+        process = subprocess.Popen(
+            [sys.executable, "-m", "klog", *words.split(), str(tmp_path)],
+            cwd=Path(klog.__file__).parent.parent,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
     try:
         while not list(tmp_path.glob(".klog-bench-*/*")):
             assert process.poll() is None
