@@ -475,7 +475,6 @@ def test_an_unclean_open_scans_only_from_the_recovery_point(tmp_path: Path) -> N
         b"0\n",
         b"junk",
         b"0\n9\nevents 0 1\n",
-        b"0\n2\nevents 0 1\nevents 0 1\n",
         b"\xff",
         b"0\n1\nevents 0 " + b"9" * 30 + b"\n",
     ],

@@ -85,4 +85,4 @@ def test_a_task_loads_only_the_modules_that_read_a_log(shared_data: Directory, k
 def test_a_task_of_a_view_of_batches_loads_few_more_modules(shared_data: Directory) -> None:
     rows, modules = run(*headers(shared_data.path))
     assert rows == FLIGHTS // 20  # records of a batch
-    assert modules.isdisjoint(UNUSED | PLANNING | {"klog.internal_topics"})
+    assert modules.isdisjoint(UNUSED | PLANNING | {"klog.internal_topics.decoding"})
