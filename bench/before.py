@@ -167,6 +167,10 @@ def compared(commit: str) -> dict[str, tuple[float, float]]:
         return {name: (by[folder], by[os.fspath(ROOT)]) for name, by in least.items()}
 
 
+def _us(value: float) -> str:
+    return f"{value:,.1f}" if value >= 1 else f"{value:.2g}"
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("commit")
@@ -175,7 +179,7 @@ def main() -> None:
     from bench.table import between, rows
 
     found = compared(asked.commit)
-    body = [(name, f"{before:,.1f}", f"{now:,.1f}", f"{before / now:,.1f}") for name, (before, now) in found.items()]
+    body = [(name, _us(before), _us(now), f"{before / now:,.1f}") for name, (before, now) in found.items()]
     table = "\n".join(rows(("call", f"us at {asked.commit}", "us now", "times as fast"), body, left=1))
     print(table)
     if asked.docs:

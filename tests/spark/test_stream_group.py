@@ -14,8 +14,9 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable
 import klog
 from klog.clock import ManualClock
 from klog.errors import AlreadyLocked, UnknownTopicOrPartition
+from klog.internal_topics.names import CONSUMER_OFFSETS
 from klog.spark.bounds import TopicPartition
-from klog.spark.group_offsets import TOPIC, GroupOffsets, commit_key, commit_value, partition_for_group
+from klog.spark.group_offsets import GroupOffsets, commit_key, commit_value, partition_for_group
 from klog.spark.rows import full_schema
 from klog.spark.source import KlogSource
 from klog.spark.stream import KlogStreamReader
@@ -40,7 +41,7 @@ def data(tmp_path: Path) -> Path:
 def committed(path: Path, group: str = "job") -> list[tuple[bytes, bytes]]:
     """Return key and value of all records for the group, in order."""
     with klog.open(path, read_only=True) as logs:
-        log = logs.log(TOPIC, partition_for_group(group, len(logs.topics()[TOPIC])))
+        log = logs.log(CONSUMER_OFFSETS, partition_for_group(group, len(logs.topics()[CONSUMER_OFFSETS])))
         found = [(bytes(record.key or b""), bytes(record.value or b"")) for record in log.read()]
     return [(key, value) for key, value in found if key.startswith(commit_key(group, TopicPartition("", 0))[:-6])]
 
@@ -51,7 +52,7 @@ def offset_of(value: bytes) -> int:
 
 def records_of_kafka() -> Iterator[tuple[bytes, bytes]]:
     """Yield the offset commits of the broker that wrote the golden directory."""
-    with gzip.open(GOLDEN / "internal" / "records" / f"{TOPIC}-0.jsonl.gz", "rt") as lines:
+    with gzip.open(GOLDEN / "internal" / "records" / f"{CONSUMER_OFFSETS}-0.jsonl.gz", "rt") as lines:
         for record in map(json.loads, lines):
             key = base64.b64decode(record["k"] or "")
             if record["ctl"] is None and record["v"] is not None and key[:2] == b"\x00\x01":
@@ -114,8 +115,8 @@ def test_only_changed_offsets_are_committed(data: Path) -> None:
 def test_the_topic_is_created_as_by_a_broker(data: Path) -> None:
     reader(data).prepareForTriggerAvailableNow()
     with klog.open(data) as logs:
-        assert len(logs.topics()[TOPIC]) == 50
-        assert logs.topic_config(TOPIC).cleanup_policy == ("compact",)
+        assert len(logs.topics()[CONSUMER_OFFSETS]) == 50
+        assert logs.topic_config(CONSUMER_OFFSETS).cleanup_policy == ("compact",)
 
 
 def test_a_topic_that_exists(golden: Callable[[str], Path]) -> None:
@@ -198,7 +199,7 @@ def test_a_directory_that_is_locked_later(data: Path, caplog: pytest.LogCaptureF
 
 @pytest.mark.parametrize(
     "options",
-    [{"subscribe": TOPIC}, {"assign": f'{{"{TOPIC}":[0]}}'}, {}],
+    [{"subscribe": CONSUMER_OFFSETS}, {"assign": f'{{"{CONSUMER_OFFSETS}":[0]}}'}, {}],
 )
 def test_a_stream_that_would_read_its_own_commits(data: Path, options: dict[str, str]) -> None:
     given = {"path": str(data), "commitgroup": "job", **options}
@@ -214,9 +215,9 @@ def test_partition_directories(data: Path) -> None:
 def test_a_part_of_the_offsets_topic(data: Path) -> None:
     """A broker with several log.dirs may have the group's partition in another one."""
     with klog.open(data) as logs:
-        logs.create_topic(TOPIC, partitions=4)
-    for path in sorted((data / f"{TOPIC}-1").iterdir()):
+        logs.create_topic(CONSUMER_OFFSETS, partitions=4)
+    for path in sorted((data / f"{CONSUMER_OFFSETS}-1").iterdir()):
         path.unlink()
-    (data / f"{TOPIC}-1").rmdir()
+    (data / f"{CONSUMER_OFFSETS}-1").rmdir()
     with pytest.raises(UnknownTopicOrPartition, match=r"has only partitions \[0, 2, 3\] of __consumer_offsets"):
         GroupOffsets([str(data)], "job")
