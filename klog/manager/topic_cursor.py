@@ -8,6 +8,7 @@ C3  after a truncation below a position it goes on where follow() or `missing` s
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Literal, TypeVar
@@ -23,6 +24,7 @@ from klog.log.read.reader import LogReader
 from klog.log.read.tail import LastReturned
 from klog.logger import logger_of
 from klog.record import Columns, Record
+from klog.values import dataclass
 
 if TYPE_CHECKING:
     from klog.log.read.decoding import Decoded, Decoding
@@ -131,15 +133,33 @@ class TopicCursor:
             self._go_on(log)
         return True
 
-    def _range(self, log: Log) -> tuple[LogReader, int] | None:
-        """A partition's range from the position to the current end, and that end; None if it is empty."""
-        if log.partition not in self.position:
-            return None
-        self._last_of(log).begin(log._core)
-        start, stop = self._next_of(log), log.bound(self._isolation)
-        if start >= stop:
-            return None
-        return log.read(start, stop, isolation=self._isolation, include_control=self._include_control), stop
+    def _parts(self, log: Log) -> Iterator[_Part]:
+        """A partition's range from the position to the current end, if it is not empty; after a truncation below the
+        position another one, from where it goes on."""
+        done = False
+        while not done and log.partition in self.position:
+            self._last_of(log).begin(log._core)
+            start, stop = self._next_of(log), log.bound(self._isolation)
+            if start >= stop:
+                return
+            reader = log.read(start, stop, isolation=self._isolation, include_control=self._include_control)
+            part = _Part(reader, stop, self.position[log.partition])
+            yield part
+            done = part.done
+
+    @contextmanager
+    def _reading(self, log: Log, part: _Part) -> Iterator[None]:
+        """Around the reading of a part. Raises LogTruncated unless it goes on elsewhere (C3)."""
+        try:
+            try:
+                yield
+            finally:
+                self._note_last(log, part.last, part.at)
+            self._passed(log.partition, part.at, part.stop)
+            part.done = True
+        except LogTruncated:
+            if not self._goes_on(log):
+                raise
 
     def _passed(self, partition: int, at: int, stop: int) -> None:
         """Go past control records, and offsets that were compacted away, up to the end of a range. Not if the position
@@ -177,26 +197,16 @@ class TopicCursor:
         position = self.position
         for log in logs:
             number = log.partition
-            while (found := self._range(log)) is not None:
-                reader, stop = found
-                at, last = position[number], None
-                try:
-                    try:
-                        for item in read(log, reader):
-                            if position.get(number) != at:
-                                break
-                            if last is None:
-                                self._check_last(log)  # after the read: a truncation before it counts
-                            last, at = item, item.offset + 1
-                            position[number] = at
-                            yield item
-                    finally:
-                        self._note_last(log, last, at)
-                    self._passed(number, at, stop)
-                    break
-                except LogTruncated:
-                    if not self._goes_on(log):
-                        raise
+            for part in self._parts(log):
+                with self._reading(log, part):
+                    for item in read(log, part.reader):
+                        if position.get(number) != part.at:
+                            break
+                        if part.last is None:
+                            self._check_last(log)  # after the read: a truncation before it counts
+                        part.last = item
+                        part.at = position[number] = item.offset + 1
+                        yield item
 
     async def _items_async(
         self, logs: Iterable[Log], read: Callable[[Log, LogReader], Iterator[T]]
@@ -204,26 +214,16 @@ class TopicCursor:
         position = self.position
         for log in logs:
             number = log.partition
-            while (found := self._range(log)) is not None:
-                reader, stop = found
-                at, last = position[number], None
-                try:
-                    try:
-                        async for item in _in_threads(read(log, reader)):
-                            if position.get(number) != at:
-                                break
-                            if last is None:
-                                self._check_last(log)  # after the read: a truncation before it counts
-                            last, at = item, item.offset + 1
-                            position[number] = at
-                            yield item
-                    finally:
-                        self._note_last(log, last, at)
-                    self._passed(number, at, stop)
-                    break
-                except LogTruncated:
-                    if not self._goes_on(log):
-                        raise
+            for part in self._parts(log):
+                with self._reading(log, part):
+                    async for item in _in_threads(read(log, part.reader)):
+                        if position.get(number) != part.at:
+                            break
+                        if part.last is None:
+                            self._check_last(log)
+                        part.last = item
+                        part.at = position[number] = item.offset + 1
+                        yield item
 
     def _last_of(self, log: Log) -> LastReturned:
         return self._last.setdefault(log.partition, LastReturned())
@@ -244,26 +244,28 @@ class TopicCursor:
         """The same as Arrow arrays, none of them empty, each with its partition."""
         for log in logs:
             number = log.partition
-            while (found := self._range(log)) is not None:
-                reader, stop = found
-                at, last = self.position[number], None
-                try:
-                    try:
-                        for chunk, columns in reader.columns_of_chunks(fields):
-                            if self.position.get(number) != at:
-                                break
-                            if last is None:
-                                self._check_last(log)
-                            last = chunk
-                            at = self.position[number] = chunk.stop
-                            yield number, columns
-                    finally:
-                        self._note_last(log, last, at)
-                    self._passed(number, at, stop)
-                    break
-                except LogTruncated:
-                    if not self._goes_on(log):
-                        raise
+            for part in self._parts(log):
+                with self._reading(log, part):
+                    for chunk, columns in part.reader.columns_of_chunks(fields):
+                        if self.position.get(number) != part.at:
+                            break
+                        if part.last is None:
+                            self._check_last(log)
+                        part.last = chunk
+                        part.at = self.position[number] = chunk.stop
+                        yield number, columns
+
+
+@dataclass(eq=False)
+class _Part:
+    """A partition's range that is read. stop: its end. at: the position, as `last`, the last that was returned, has set
+    it. done: it was read to its end, or the caller has moved the position."""
+
+    reader: LogReader
+    stop: int
+    at: int
+    last: Record | Decoded | FetchedChunk | None = None
+    done: bool = False
 
 
 async def _in_threads(items: Iterator[T]) -> AsyncIterator[T]:
