@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import operator
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -107,10 +107,28 @@ def texts(name: str, value: Any) -> list[str]:
 
 def items(name: str, value: Any, expected: str, hint: str = "") -> Iterator[Any]:
     """The items of an iterable; not those of text, of bytes, or of an array without a dimension."""
-    without = isinstance(value, str | bytes | bytearray | memoryview) or getattr(value, "ndim", 1) == 0
-    if without or not isinstance(value, Iterable):
+    if not has_items(value):
         raise wrong_type(name, value, expected, hint)
     return iter(value)
+
+
+def has_items(value: Any) -> bool:
+    """Is it an iterable, and not text, bytes, or an array without a dimension?"""
+    single = isinstance(value, str | bytes | bytearray | memoryview) or getattr(value, "ndim", 1) == 0
+    return not single and isinstance(value, Iterable)
+
+
+def log_dirs(name: str, value: Any, hint: str = "") -> list[str]:
+    """The path of a log.dir, or an iterable of them, as a list. A mapping is not accepted. hint: of a TypeError."""
+    if isinstance(value, str | bytes | os.PathLike):
+        return [path(name, value)]
+    expected = "a log.dir, as str or pathlib.Path, or a list of them,"
+    if isinstance(value, Mapping):
+        raise wrong_type(name, value, expected, hint)
+    found = [path(f"{name}[{number}]", each) for number, each in enumerate(items(name, value, expected, hint))]
+    if not found:
+        raise ValueError(f"{name}=[]: no log.dir given: name one or more")
+    return found
 
 
 def path(name: str, value: Any) -> str:

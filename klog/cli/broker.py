@@ -7,13 +7,13 @@ from typing import Any
 import click
 
 from klog.cli.output import json_option, print_json, usage_errors
-from klog.cli.quick import DEFAULTS, DURABILITIES, HOST, PORT, arguments_of
+from klog.cli.quick import BROKERS_MAX, DEFAULTS, DURABILITIES, HOST, PORT, PORT_MAX, arguments_of
 
 
 @click.command("broker")
 @click.argument("directory", metavar="[DIR]", required=False, type=click.Path(file_okay=False))
 @click.option("--host", show_default=HOST, help="Address to listen on.")
-@click.option("--port", show_default=str(PORT), type=click.IntRange(0, 65535), help="0: a free one.")
+@click.option("--port", show_default=str(PORT), type=click.IntRange(0, PORT_MAX), help="0: a free one.")
 @click.option(
     "--listener", "listeners", metavar="[NAME://]HOST:PORT", multiple=True, help="Instead of --host and --port."
 )
@@ -34,7 +34,7 @@ from klog.cli.quick import DEFAULTS, DURABILITIES, HOST, PORT, arguments_of
 @click.option(
     "--control-port",
     metavar="PORT",
-    type=click.IntRange(0, 65535),
+    type=click.IntRange(0, PORT_MAX),
     help="For tests: a port of this machine to control the broker over HTTP; 0: a free one.",
 )
 @click.option("--manual-clock", is_flag=True, help="For tests: time stands still until the control advances it.")
@@ -42,7 +42,7 @@ from klog.cli.quick import DEFAULTS, DURABILITIES, HOST, PORT, arguments_of
     "--brokers",
     metavar="N",
     default=DEFAULTS["brokers"],
-    type=click.IntRange(1, 100),
+    type=click.IntRange(1, BROKERS_MAX),
     help="For tests: the number of brokers that clients see; their ports follow each other.",
 )
 @click.option("--as-version", metavar="VERSION", help="For tests: pass for Kafka 2.8, 3.0, 3.9, 4.0 or 4.1.")

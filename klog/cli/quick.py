@@ -12,7 +12,7 @@ from typing import Any
 from klog.cli.streams import discard_stdout, json_text, prepare_streams, print_any_name, print_json_as_utf_8
 from klog.errors import KlogError
 
-_PORT_MAX, _BROKERS_MAX = 65535, 100
+PORT_MAX, BROKERS_MAX = 65535, 100
 # option: (parameter of the command, how often it may come)
 _ONE, _MANY, _FLAG = "one", "many", "flag"
 OPTIONS = {
@@ -84,7 +84,7 @@ def parsed(words: list[str]) -> dict[str, Any] | None:
         if kind is _MANY:
             found[name] = (*found[name], value)
         elif name == "brokers" or name.endswith("port"):
-            low, high = (1, _BROKERS_MAX) if name == "brokers" else (0, _PORT_MAX)
+            low, high = (1, BROKERS_MAX) if name == "brokers" else (0, PORT_MAX)
             if not (value.isascii() and value.isdigit() and len(value) <= 5 and low <= int(value) <= high):
                 return None
             found[name] = int(value)
@@ -121,8 +121,9 @@ def arguments_of(
         settings[name.strip()] = value.strip()
     addresses = list(listeners)
     if not addresses and (host, port) != (None, None):
-        host, port = HOST if host is None else host, PORT if port is None else port
-        addresses = [f"[{host}]:{port}" if ":" in host else f"{host}:{port}"]
+        from klog.network.listener import address_text
+
+        addresses = [address_text(HOST if host is None else host, PORT if port is None else port)]
     tests = {name: value for name in OF_TESTS if (value := others.pop(name)) != OF_TESTS[name]}
     if "sasl" in tests:
         tests["sasl"] = dict(each.split("=", 1) for each in tests["sasl"])

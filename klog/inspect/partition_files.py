@@ -7,7 +7,7 @@ items(path)             every item of its segments in order (batches.py), past d
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from itertools import groupby
 from typing import TypeVar
@@ -46,16 +46,7 @@ class Located(NamedTuple):
 
 def named(paths: Paths) -> list[str]:
     """Return the directories of an argument `paths`: one or several. Raises TypeError, ValueError, OSError."""
-    if isinstance(paths, str | bytes | os.PathLike):
-        return [check_directory(arguments.path("paths", paths))]
-    expected = "a log.dir, as str or pathlib.Path, or a list of them,"
-    if isinstance(paths, Mapping):
-        raise arguments.wrong_type("paths", paths, expected)
-    each_path = enumerate(arguments.items("paths", paths, expected))
-    found = [check_directory(arguments.path(f"paths[{number}]", path)) for number, path in each_path]
-    if not found:
-        raise ValueError("paths=[]: no log.dir given: name one or more")
-    return found
+    return list(map(check_directory, arguments.log_dirs("paths", paths)))
 
 
 def partitions(paths: Iterable[str]) -> list[Located]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import errno
 import os
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 
 from klog import arguments
 from klog.disk import Files, check_directory, exists, is_directory, is_final, make_directories
@@ -21,21 +21,12 @@ from klog.manager.directories import Entries, LogDirectory
 
 _log = logger_of("manager")
 _NEXT = "; klog.open('data', create=True) creates a new one"
-_EXPECTED = "a log.dir, as str or pathlib.Path, or a list of them,"
 Paths = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
 
 
 def as_paths(given: Paths) -> list[str]:
     """Return the directories' absolute paths. Raises ValueError if one is given twice, also by another name."""
-    if isinstance(given, str | bytes | os.PathLike):
-        paths = [os.path.abspath(arguments.path("path", given))]
-    elif isinstance(given, Mapping):
-        raise arguments.wrong_type("path", given, _EXPECTED, _NEXT)
-    else:
-        each_path = enumerate(arguments.items("path", given, _EXPECTED, _NEXT))
-        paths = [os.path.abspath(arguments.path(f"path[{n}]", each)) for n, each in each_path]
-    if not paths:
-        raise ValueError("path=[]: no log.dir given: name one or more")
+    paths = list(map(os.path.abspath, arguments.log_dirs("path", given, _NEXT)))
     seen: dict[str, str] = {}
     for path in paths:
         real = os.path.realpath(path)

@@ -57,14 +57,15 @@ def read(
 
 
 def _of(logs: dict[str, Log]) -> Gauges:
+    sampled = {name: core.sampled_reads(log._core) for name, log in logs.items()}
     return {
         "NumLogSegments": {name: len(log.segments) for name, log in logs.items()},
         "LogStartOffset": {name: log.log_start_offset for name, log in logs.items()},
         "LogEndOffset": {name: log.log_end_offset for name, log in logs.items()},
         "Size": {name: log.size for name, log in logs.items()},
         "ActiveSegmentSize": {name: sum(each.size for each in log.segments[-1:]) for name, log in logs.items()},
-        "PageCacheSampledReadBytes": {name: core.sampled_reads(log._core)[0] for name, log in logs.items()},
-        "PageCacheHitReadBytes": {name: core.sampled_reads(log._core)[1] for name, log in logs.items()},
+        "PageCacheSampledReadBytes": {name: read for name, (read, _) in sampled.items()},
+        "PageCacheHitReadBytes": {name: cached for name, (_, cached) in sampled.items()},
         "FetchBytesSendfile": {name: log._core.sends.sendfile for name, log in logs.items()},
         "FetchBytesSplice": {name: log._core.sends.splice for name, log in logs.items()},
         "FetchBytesCopied": {name: log._core.sends.copied for name, log in logs.items()},

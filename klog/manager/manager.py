@@ -770,10 +770,9 @@ class LogManager:
         end of an iteration. missing: what to do if the records at its position were deleted or truncated: "error"
         raises OffsetOutOfRange or LogTruncated while reading, "earliest" and "latest" go on there. In a partition that
         it has committed a truncation instead lowers its position, to the new log end, from its next iteration or commit
-        on. missing_topic:
-        "wait" accepts a topic that does not exist yet: there are no records until it does. decode, on_bad, dead_letter:
-        of decoded() and of the reader's tables, as in read(). It also works while another process writes. Commits go
-        to files of the reader's own, so they work with a read_only manager.
+        on. missing_topic: "wait" accepts a topic that does not exist yet: there are no records until it does. decode,
+        on_bad, dead_letter: of decoded() and of the reader's tables, as in read(). It also works while another process
+        writes. Commits go to files of the reader's own, so they work with a read_only manager.
 
         Raises AlreadyLocked (the name is in use), UnknownTopicOrPartition, CorruptCheckpoint, NewerFormat, ValueError.
         """

@@ -30,6 +30,7 @@ TLS = (
 )
 RULES = "ssl.principal.mapping.rules"
 KEY_PASSWORD = "ssl.key.password"  # clients cannot set it: it would be stored as it is
+_OF_TLS = (KEY_PASSWORD, RULES, *TLS)
 # Properties of mechanisms that klog does not have. One that was left out would change how clients authenticate.
 _OF_OTHERS = {"sasl.kerberos.": "GSSAPI (Kerberos)", "sasl.oauthbearer.": "OAUTHBEARER"}
 _PLAIN_MODULE = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -214,7 +215,7 @@ def _listener_key(name: str) -> tuple[str, str | None, str] | None:
     """(listener in upper case, mechanism in lower case or None, property) of listener.name.<l>[.<mechanism>].<p>."""
     if not name.startswith(_LISTENER):
         return None
-    for key in (_ENABLED, _RECEIVE, _REAUTH, _JAAS, KEY_PASSWORD, RULES, *TLS):
+    for key in (_ENABLED, _RECEIVE, _REAUTH, _JAAS, *_OF_TLS):
         if name.endswith(f".{key}"):
             rest = name[len(_LISTENER) : -len(key) - 1]
             for mechanism in MECHANISMS if key in (_REAUTH, _JAAS) else ():
@@ -276,8 +277,7 @@ def _listener(
     size = numbers["sasl_server_max_receive_size"] if receive is None else _number(*receive, 1, INT_MAX)
     modules = properties.get((PLAIN.lower(), _JAAS))
     users = {} if modules is None else _plain_users(*modules)
-    names = (KEY_PASSWORD, RULES, *TLS)
-    tls = {key: str(value) for (_, key), (_, value) in properties.items() if key in names and value is not None}
+    tls = {key: str(value) for (_, key), (_, value) in properties.items() if key in _OF_TLS and value is not None}
     return ListenerConfig(protocol, enabled, size, reauth_ms, PlainUsers(users), tls)
 
 

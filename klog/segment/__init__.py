@@ -2,9 +2,9 @@
 lookups. The package log combines segments to a log.
 
 Its API: Segment, SegmentDir (what the segments of one log share) and AbortedTransaction; find_by_time and its like, for
-records by their timestamps; the names of files; Header,
-HeaderIterator and the scans of a .log file, for code that loads, counts and inspects logs; read_headers, a scan that
-returns Arrow columns; OFFSET_ENTRY and TIME_ENTRY, the bytes of an entry of each index.
+records by their timestamps; the names of files; Header, HeaderIterator and the scans of a .log file, for code that
+loads, counts and inspects logs; read_headers, a scan that returns Arrow columns; OFFSET_ENTRY and TIME_ENTRY, the bytes
+of an entry of each index.
 """
 
 from klog import lazy

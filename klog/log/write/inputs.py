@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
+from klog.arguments import has_items
 from klog.log.read.reader import LogReader
 from klog.record import Lists, Record, Records, Rows, is_arrow
 
@@ -24,8 +25,7 @@ def check_records(records: object) -> None:
         raise TypeError("records is an iterable: put a single klog.Record into a list, [record]")
     if is_arrow(records):
         return
-    single = isinstance(records, str | bytes | bytearray | memoryview | Mapping) or getattr(records, "ndim", 1) == 0
-    if single or not isinstance(records, Iterable):
+    if isinstance(records, Mapping) or not has_items(records):
         raise TypeError(
             f"records is an iterable of klog.Record or tuples, not {type(records).__name__}; put a single value into a "
             "list, [(None, value)]"
