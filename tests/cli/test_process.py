@@ -68,6 +68,19 @@ def test_a_closed_pipe_is_not_an_error(data: Path) -> None:
     assert errors == b""
 
 
+def _interruptible(*arguments: object, **changes: str) -> subprocess.CompletedProcess[str]:
+    """Run Python in a process that Ctrl-C ends, though it is ignored if the suite runs in the background."""
+    return subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        capture_output=True,
+        text=True,
+        env=_environment(**changes),
+        timeout=PATIENCE,
+        check=False,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )
+
+
 @pytest.fixture
 def follower(data: Path, request: pytest.FixtureRequest) -> Iterator[tuple[subprocess.Popen[str], Path]]:
     options = getattr(request, "param", ["--from", "19999"])
@@ -342,15 +355,7 @@ STARTED = ["click", "klog.cli.group", "click.core", "klog.cli.ls", "klog.inspect
 
 @pytest.mark.parametrize("module", [*STARTING, *STARTED])
 def test_an_interrupt_during_startup_prints_no_traceback(data: Path, module: str) -> None:
-    result = subprocess.run(
-        [sys.executable, "-c", _INTERRUPTED, module, "ls", str(data)],
-        capture_output=True,
-        text=True,
-        env=_environment(),
-        timeout=PATIENCE,
-        check=False,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),  # ignored if the suite runs in the background
-    )
+    result = _interruptible("-c", _INTERRUPTED, module, "ls", str(data))
     assert (result.returncode, result.stdout, result.stderr.strip()) == (130, "", "klog: interrupted")
 
 
@@ -361,15 +366,7 @@ def test_an_interrupt_during_startup_of_python_m_klog(data: Path, tmp_path: Path
         "wanted, sys.argv = sys.argv[1], ", f"wanted = {module!r}#"
     )
     (tmp_path / "sitecustomize.py").write_text(text)
-    result = subprocess.run(
-        [sys.executable, "-m", command, "ls", str(data)],
-        capture_output=True,
-        text=True,
-        env=_environment(PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}"),
-        timeout=PATIENCE,
-        check=False,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
+    result = _interruptible("-m", command, "ls", str(data), PYTHONPATH=f"{tmp_path}{os.pathsep}{ROOT}")
     assert (result.returncode, result.stdout, result.stderr.strip()) == (130, "", "klog: interrupted")
 
 
@@ -382,15 +379,7 @@ main()
 
 
 def test_an_interrupt_at_exit_prints_no_traceback(data: Path) -> None:
-    result = subprocess.run(
-        [sys.executable, "-c", _INTERRUPTED_AT_EXIT, "ls", str(data), "--json"],
-        capture_output=True,
-        text=True,
-        env=_environment(),
-        timeout=PATIENCE,
-        check=False,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-    )
+    result = _interruptible("-c", _INTERRUPTED_AT_EXIT, "ls", str(data), "--json")
     assert json.loads(result.stdout)["topics"]
     assert (result.returncode, result.stderr.strip()) == (130, "klog: interrupted")
 
@@ -458,25 +447,8 @@ main()
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 128 + signal.SIGTERM)])
 def test_an_interrupted_import_reports_how_much_it_has_appended(data: Path, number: int, code: int) -> None:
     (data / "f.csv").write_text("a\n1\n2\n3\n")
-    result = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            _ENDED_IMPORT,
-            str(int(number)),
-            "import",
-            data / "f.csv",
-            "--dir",
-            data,
-            "--topic",
-            "u",
-        ],
-        capture_output=True,
-        text=True,
-        env=_environment(),
-        timeout=PATIENCE,
-        check=False,
-        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    result = _interruptible(
+        "-c", _ENDED_IMPORT, str(int(number)), "import", data / "f.csv", "--dir", data, "--topic", "u"
     )
     lines = result.stderr.strip().splitlines()
     assert lines == ["klog: interrupted", "klog: 2 of 3 records were appended to u before that"]
@@ -498,14 +470,7 @@ def test_importing_klog_keeps_a_programs_own_ctrl_c() -> None:
         script = script.replace(
             "import klog\n", "try:\n    import klog\nexcept KeyboardInterrupt:\n    print('raised')\n"
         )
-        result = subprocess.run(
-            [sys.executable, "-c", script, module],
-            capture_output=True,
-            text=True,
-            env=_environment(),
-            check=False,
-            preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
-        )
+        result = _interruptible("-c", script, module)
         assert result.returncode == 0, result.stderr
         assert result.stdout.split() == ["raised", "end"][module == "none" :]
 

@@ -12,7 +12,7 @@ import pytest
 import klog
 from klog.errors import LogTruncated
 from tests.support.groups import BATCH
-from tests.support.logs import one_log
+from tests.support.logs import WHERE, one_log, seen
 
 OLD, NEW = [(None, b"old")], [(None, b"new")]  # of the same size
 READS: dict[str, Callable[[klog.Log], Iterator[Any]]] = {
@@ -33,13 +33,10 @@ def log(tmp_path: Path) -> Iterator[klog.Log]:
         yield log
 
 
-@pytest.fixture(params=["of the writer", "beside it"])
+@pytest.fixture(params=WHERE)
 def reader(request: pytest.FixtureRequest, log: klog.Log) -> Iterator[klog.Log]:
-    if request.param == "of the writer":
-        yield log
-        return
-    with klog.Log.open(log.path, read_only=True) as beside:
-        yield beside
+    with seen(log, request.param) as found:
+        yield found
 
 
 def append(log: klog.Log, records: Any, count: int) -> None:

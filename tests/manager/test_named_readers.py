@@ -21,6 +21,7 @@ import klog
 from klog.disk import LogFile, RealFiles
 from klog.errors import AlreadyLocked, CorruptCheckpoint, ForkedHandle, InvalidTopic, LogClosed, UnknownTopicOrPartition
 from klog.inspect.verify import verify
+from tests.support.logs import WHERE, seen
 from tests.support.patience import PATIENCE
 
 
@@ -174,14 +175,11 @@ def singly(tmp_path: Path) -> Iterator[klog.LogManager]:
         yield logs
 
 
-@pytest.fixture(params=["of the writer", "beside it"])
+@pytest.fixture(params=WHERE)
 def reading(request: pytest.FixtureRequest, singly: klog.LogManager) -> Iterator[klog.LogManager]:
     """The manager of the readers."""
-    if request.param == "of the writer":
-        yield singly
-        return
-    with klog.open(singly.path, read_only=True) as beside:
-        yield beside
+    with seen(singly, request.param) as found:
+        yield found
 
 
 def begun(logs: klog.LogManager, partition: int | None = None) -> Any:

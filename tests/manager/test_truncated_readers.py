@@ -12,6 +12,7 @@ import pytest
 import klog
 from klog.errors import LogTruncated
 from klog.log.read.chunks import FetchedChunk
+from tests.support.logs import WHERE, seen
 
 OLD, NEW = [(b"k", b"old")], [(b"k", b"new")]
 
@@ -45,13 +46,10 @@ def logs(tmp_path: Path) -> Iterator[klog.LogManager]:
         yield logs
 
 
-@pytest.fixture(params=["of the writer", "beside it"])
+@pytest.fixture(params=WHERE)
 def reading(request: pytest.FixtureRequest, logs: klog.LogManager) -> Iterator[klog.LogManager]:
-    if request.param == "of the writer":
-        yield logs
-        return
-    with klog.open(logs.path, read_only=True) as beside:
-        yield beside
+    with seen(logs, request.param) as found:
+        yield found
 
 
 def append(logs: klog.LogManager, records: Any, count: int) -> None:

@@ -49,3 +49,17 @@ def tree(path: Path) -> dict[str, bytes | str]:
         for file in sorted(path.rglob("*"))
         if file.is_symlink() or file.is_file()
     }
+
+
+WHERE = ("of the writer", "beside it")
+
+
+@contextmanager
+def seen(opened: Any, where: str) -> Iterator[Any]:
+    """A log or manager as a reader in one of WHERE has it: the writer's own, or another one that is read-only."""
+    if where == WHERE[0]:
+        yield opened
+        return
+    again = klog.Log.open if isinstance(opened, klog.Log) else klog.open
+    with again(opened.path, read_only=True) as beside:
+        yield beside
