@@ -138,12 +138,13 @@ class TopicCursor:
         position another one, from where it goes on."""
         done = False
         while not done and log.partition in self.position:
+            rewritten = log._core.rewritten  # first: then a truncation of what the bound counts is noticed
             self._last_of(log).begin(log._core)
             start, stop = self._next_of(log), log.bound(self._isolation)
             if start >= stop:
                 return
             reader = log.read(start, stop, isolation=self._isolation, include_control=self._include_control)
-            part = _Part(reader, stop, self.position[log.partition])
+            part = _Part(reader, stop, rewritten, self.position[log.partition])
             yield part
             done = part.done
 
@@ -155,8 +156,11 @@ class TopicCursor:
                 yield
             finally:
                 self._note_last(log, part.last, part.at)
-            self._passed(log.partition, part.at, part.stop)
-            part.done = True
+            if log._core.rewritten == part.rewritten:
+                self._passed(log.partition, part.at, part.stop)
+                part.done = True
+            else:  # its end may be beyond what a truncation has left, and what was appended there is to be read
+                part.done = self.position.get(log.partition) != part.at
         except LogTruncated:
             if not self._goes_on(log):
                 raise
@@ -258,11 +262,13 @@ class TopicCursor:
 
 @dataclass(eq=False)
 class _Part:
-    """A partition's range that is read. stop: its end. at: the position, as `last`, the last that was returned, has set
-    it. done: it was read to its end, or the caller has moved the position."""
+    """A partition's range that is read. stop: its end. rewritten: log.rewritten before the range was made. at: the
+    position, as `last`, the last that was returned, has set it. done: it was read to its end, or the caller has moved
+    the position."""
 
     reader: LogReader
     stop: int
+    rewritten: int
     at: int
     last: Record | Decoded | FetchedChunk | None = None
     done: bool = False

@@ -86,6 +86,32 @@ def test_a_truncation_above_the_position(logs: klog.LogManager, reading: klog.Lo
 
 
 @EACH
+@pytest.mark.parametrize("end", [6, 9], ids=["shorter", "grown again"])
+def test_a_truncation_of_what_an_iteration_was_to_read(
+    logs: klog.LogManager, reading: klog.LogManager, kind: str, end: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is appended instead is read, whether or not the iteration had begun with a bound beyond it."""
+    made, take = READERS[kind]
+    for _ in range(4):
+        logs.log("t").roll()  # so that a read has several chunks
+        append(logs, OLD, 1)
+    reader = made(reading)
+    todo = [lambda: logs.log("t").truncate_to(5)]
+    request = FetchedChunk.request.fget  # type: ignore[attr-defined]
+
+    def requested(chunk: FetchedChunk) -> Any:
+        while chunk.stop == 5 and todo:
+            todo.pop()()
+        return request(chunk)
+
+    monkeypatch.setattr(FetchedChunk, "request", property(requested))
+    taken = take(reader)
+    assert len(taken) == 5
+    append(logs, NEW, end - 5)
+    assert len(take(reader)) == end - 5
+
+
+@EACH
 def test_a_truncation_of_what_was_read_and_not_yet_returned(
     logs: klog.LogManager, reading: klog.LogManager, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,7 +130,8 @@ def test_a_truncation_of_what_was_read_and_not_yet_returned(
     counts: list[int] = []
     with pytest.raises(LogTruncated, match="below offset 4"):
         counts.extend(len(take(reader)) for _ in range(2))
-    assert counts == ([] if kind == "tail of a log" else [4])  # that reads again before it ends
+    looks_again = kind == "tail of a log" or reading is logs  # before it ends
+    assert counts == ([] if looks_again else [4])
 
 
 @pytest.mark.parametrize(("missing", "count"), [("earliest", 8), ("latest", 0)])
