@@ -100,10 +100,7 @@ def _forecast(log: LogCore, roll: bool, waste: Waste | None, top: int, progress:
         stats = clean_round(log, range_, _key_map(log), now, tick=tick, dry_run=True, segments=segments, waste=waste)
         size_after, dropped = size - stats.bytes_read + stats.bytes_written, stats.records_dropped
         first_dirty = max(stats.end, range_.first_dirty)
-    if records is not None:
-        left = max(records - dropped, 0)
-    else:
-        left = _count(log) if stats is None else _records_left(log, stats)
+    left = _count(log) if stats is None else _records_left(log, stats)
     return CompactionStats(
         first_dirty,
         size,

@@ -15,6 +15,7 @@ from klog.cleaner.footprint import Written
 from klog.cleaner.swap import check_uncut, replace_locked
 from klog.disk import naming_the_next_step
 from klog.log.core import LogCore
+from klog.record import decode
 from klog.segment import (
     OFFSET_ENTRY,
     TIME_ENTRY,
@@ -50,10 +51,22 @@ class Source:
 
 
 class NullOutput:
-    """The output of a dry run: discards what is written."""
+    """The output of a dry run: discards what is written. records_below: how many data records were below an offset, the
+    log start."""
 
-    def write(self, data: object, position: int) -> None:
-        pass
+    def __init__(self, offset: int = 0) -> None:
+        self._offset, self._passed = offset, False
+        self.records_below = 0
+
+    def write(self, data: memoryview, position: int) -> None:
+        if self._passed:
+            return
+        for batch in decode(data, file_position=position, lazy=True):
+            if batch.base_offset >= self._offset:
+                self._passed = True
+                return
+            if not batch.is_control:
+                self.records_below += sum(1 for record in batch if record.offset < self._offset)
 
 
 def index_for(log: LogCore, sources: Sequence[Source]) -> IndexPair:

@@ -52,7 +52,7 @@ class RoundStats:
     bytes_written: int = 0
     records_dropped: int = 0  # data records that were removed
     keyless: int = 0  # of these, the ones removed because they have no key
-    records_left: int = 0  # data records that were kept, in all rewritten segments
+    records_left: int = 0  # data records that were kept, in all rewritten segments; in a dry run from the log start on
     segments_end: int = 0  # end of the last rewritten segment
     segments: list[tuple[tuple[int, ...], int]] = field(default_factory=list)  # (bases of the sources, bytes left)
 
@@ -184,9 +184,11 @@ class Round:
         """Rewrite the segments of one group into one."""
         log, rewriter, index = self._log, self._rewriter(), index_for(self._log, sources)
         if self._dry_run:
-            rewriter.begin(NullOutput(), index)
+            output = NullOutput(log.log_start_offset)
+            rewriter.begin(output, index)
             self._rewrite(sources, rewriter, horizon_ms)
             self._transactions.take_retained()
+            self.stats.records_left -= output.records_below
         else:
             cleaned = Segment(cleaned_dir(log), sources[0].base_offset, self._now_ms)
 

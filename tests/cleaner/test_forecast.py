@@ -83,6 +83,18 @@ def test_a_dry_run_with_a_roll_counts_the_active_segment(tmp_path: Path, codec: 
         assert (result.first_dirty_offset, result.held) == (done.first_dirty_offset, ()) == (142, done.held)
 
 
+@pytest.mark.parametrize("start", [1, 7, 20, 135])
+def test_a_dry_run_counts_no_records_below_the_log_start(tmp_path: Path, start: int) -> None:
+    """The cleaning reads them, keeps some and drops others."""
+    with open_log(tmp_path / "t-0") as log:
+        fill(log)
+        append(log, [(b"key-2", b"newer")] * 5)
+        log.maybe_increment_log_start_offset(start)
+        result, done = log.compact(dry_run=True, roll=True), log.compact(roll=True)
+        assert (result.records_before, result.records_after) == (done.records_before, done.records_after)
+        assert done.records_after == log.count()
+
+
 def test_a_dry_run_of_a_read_only_log(tmp_path: Path) -> None:
     """The writer may run in another process."""
     with open_log(tmp_path / "t-0") as writer:
