@@ -144,7 +144,7 @@ class Commits:
             if name not in present:
                 if not plan.is_new:
                     raise StagingLost(f"topic {name!r} was deleted while records for it were staged; write them again")
-                check_collision(check_topic_name(name), (*present, *new))
+                check_collision(check_topic_name(name), (*present, *new), self._directories.case_ignored)
                 entry = self._catalog.entry(name)
                 new[name] = NewTopic(uuid.uuid4() if entry is None else entry.topic_id, plan.partitions, plan.config)
                 continue

@@ -72,6 +72,7 @@ class LogDirectory:
     def __init__(self, path: str, files: Files, *, read_only: bool) -> None:
         self.path = path
         self.read_only = read_only
+        self.ignores_case = False  # are names that differ only by case the same name here?
         self.offline: str | None = None
         self.failed_at_work = False  # True: it failed after it was opened
         self.points: dict[Partition, int] = {}
@@ -130,6 +131,7 @@ class LogDirectory:
                 _log.warning("event=link_left_out path=%s", entry.path)  # see identity()
         if not self.read_only:
             self._lock = DirectoryLock(self.path)
+        self.ignores_case = self._ignores_case([entry.name for entry in listed])
         self.points = self._read(checkpoint.RECOVERY_POINT)
         self.starts = self._read(checkpoint.LOG_START)
         self.high_watermarks = self._read(checkpoint.HIGH_WATERMARK)
@@ -145,6 +147,14 @@ class LogDirectory:
                 f"{self.path} is the directory of one partition: open it with klog.Log.open, or its log.dir "
                 f"{os.path.dirname(self.path)} with klog.open"
             )
+
+    def _ignores_case(self, entries: list[str]) -> bool:
+        """Is a name found here if the case of its letters is changed? A reader of an empty directory need not know."""
+        for name in entries if self.read_only else [".lock"]:
+            other = name.swapcase()
+            if other != name and other not in entries:
+                return exists(os.path.join(self.path, other), follow_symlinks=False)
+        return False
 
     def begin(self) -> None:
         """Remove the files of the last stop, so that a crash from now on is recognized as a crash (D1)."""
@@ -245,6 +255,8 @@ class LogDirectory:
         if self.offline is not None:
             return None
         path = self.partition_path(topic, partition)
+        if self.ignores_case and (topic, partition) not in self.entries().live:
+            return None  # the path may lead to the partition of another topic
         identity = identity_of(path, links=self.read_only)
         if identity is None:
             refuse_link(path)

@@ -74,6 +74,11 @@ class DirectorySet:
         return tuple(directory.path for directory in self._all)
 
     @property
+    def case_ignored(self) -> str | None:
+        """The first path where names that differ only by case are the same name; None if there is none."""
+        return next((directory.path for directory in self._all if directory.ignores_case), None)
+
+    @property
     def offline(self) -> dict[str, str]:
         """{path: reason} of those that are offline."""
         return {directory.path: directory.offline for directory in self._all if directory.offline is not None}

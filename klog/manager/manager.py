@@ -398,9 +398,9 @@ class LogManager:
         exist_ok: accept a topic that is there already, if it has as many partitions and, where they are given, this
         config and topic_id; nothing is changed.
 
-        Raises InvalidTopic (also for a name that differs from that of another topic only by `.` and `_`, as in Kafka),
-        InvalidPartitions, InvalidConfig, TopicExists (also with exist_ok, if it differs), StorageOffline (every
-        directory has failed), OSError.
+        Raises InvalidTopic (also for a name that differs from that of another topic only by `.` and `_`, as in Kafka,
+        or only by case on a file system that ignores it), InvalidPartitions, InvalidConfig, TopicExists (also with
+        exist_ok, if it differs), StorageOffline (every directory has failed), OSError.
         """
         self._check_usable()
         exist_ok = arguments.flag("exist_ok", exist_ok)

@@ -100,7 +100,7 @@ class TopicLife:
                 wanted = None if config is None else plain(chosen.given)
                 self._check_equal(name, present, partitions, wanted, wanted_id)
                 return
-            check_collision(name, topics)
+            check_collision(name, topics, self._directories.case_ignored)
             if not self._undo(name):
                 raise StorageOffline(f"topic {name!r}: an earlier creation could not be undone; open again")
             self._check_free(wanted_id)
@@ -177,18 +177,21 @@ class TopicLife:
         for directory in sorted(counts, key=counts.__getitem__):
             if directory.offline is not None:
                 continue
-            path = directory.partition_path(topic, partition)
+            path, ours = directory.partition_path(topic, partition), False
             try:
                 with directory.guarded():
-                    if not (is_directory(path) and holds_only_staging(path)):
+                    ours = is_directory(path) and holds_only_staging(path)
+                    if not ours:
                         self._files.mkdir(path)
+                        ours = True
                     self._files.replace(os.path.join(path, names.METADATA), checkpoint.format_metadata(topic_id))
                 counts[directory] += 1
                 return
             except OSError as error:
                 failures.append(error)
                 _log.error("event=creation_failed path=%s reason=%s", path, error)
-                remove_tree(path, self._files)
+                if ours:
+                    remove_tree(path, self._files)
         if len(self._directories.paths) == 1:
             raise failures[0]
         reasons = "; ".join(map(str, failures)) or "all are offline"
