@@ -176,6 +176,32 @@ def test_the_directory_is_synced_before_and_after_the_renames(tmp_path: Path) ->
     assert any(n > max(final) for n in syncs)
 
 
+class FreeNames(RealFiles):
+    """Checks that a name ending in .deleted is free when a file gets it; `freed` counts those that were not."""
+
+    freed = 0
+
+    def unlink(self, path: str) -> None:
+        self.freed += path.endswith(".deleted") and os.path.exists(path)
+        super().unlink(path)
+
+    def rename(self, source: str, target: str) -> None:
+        assert not (target.endswith(".deleted") and os.path.exists(target))
+        super().rename(source, target)
+
+
+def test_a_file_that_waits_for_its_deletion_goes_before_another_gets_its_name(tmp_path: Path) -> None:
+    """W5: both cleanings replace the segment at 0, the second within file.delete.delay.ms of the first."""
+    files = FreeNames()
+    with open_log(tmp_path / "t-0", files=files) as log:
+        for _ in range(2):
+            fill(log)
+            before, freed = values(log), files.freed
+            log.compact(roll=True)
+            assert values(log) == before
+        assert files.freed > freed
+
+
 SUFFIXES = ("", ".cleaned", ".swap", ".deleted")
 
 

@@ -1,17 +1,25 @@
 """Real limits of the system, not simulated ones: a small file system, few inodes, RLIMIT_FSIZE, no free descriptor, an
-immutable directory. Each call raises a KlogError or OSError, no acknowledged record is lost, and the log works again
+immutable directory, a file system that is read-only, a memory cgroup. Each call raises a KlogError or OSError, no acknowledged record is lost, and the log works again
 after the limit is lifted."""
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import json
+import os
 import shutil
+import signal
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+
+import klog
+from bench.contest import Unavailable
+from bench.memory_cgroup import memory_cgroup
 
 ROOT = Path(__file__).resolve().parents[2]
 WORK = [sys.executable, "-m", "tests.support.limited"]
@@ -68,3 +76,75 @@ def test_an_immutable_directory(tmp_path: Path) -> None:
         subprocess.run(["chattr", "-i", str(tmp_path / "t-0")], check=False)
     met = report["met"]["append"], report["met"]["open"]  # open checks write permission before it changes anything
     assert met == ("EPERM", "EACCES") and "immutable" in report["offline"]
+
+
+HOG = """
+import sys, threading, klog
+logs = klog.open(sys.argv[1], create=True, durability=sys.argv[2])
+logs.create_topic("t")
+log = logs.log("t")
+
+def append(numbers):
+    for number in numbers:
+        log.append([(None, b"%d" % number)])
+        print(number, flush=True)
+
+append([0])
+threading.Thread(target=append, args=(range(1, 1 << 30),), daemon=True).start()
+hoard = [b"x" * (1 << 20) for _ in range(int(sys.argv[3]))]
+"""
+
+
+@pytest.mark.parametrize("durability", ["os", "sync"])
+def test_a_process_that_is_killed_for_its_memory(tmp_path: Path, durability: str) -> None:
+    """F1: at any of its instructions, while it appends."""
+    mib = 128
+    with contextlib.ExitStack() as stack:
+        try:
+            group = stack.enter_context(memory_cgroup(mib << 20))
+        except Unavailable as error:
+            pytest.skip(f"needs: {error}")
+        done = subprocess.run(
+            [sys.executable, "-c", HOG, str(tmp_path), durability, str(4 * mib)],
+            cwd=ROOT,
+            capture_output=True,
+            preexec_fn=lambda: (group / "cgroup.procs").write_text(str(os.getpid())),
+        )
+    if done.returncode == 0:
+        pytest.skip("needs: a memory cgroup that limits swap, too")
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    acknowledged = len(done.stdout.splitlines(keepends=True)) - (not done.stdout.endswith(b"\n"))
+    with klog.open(tmp_path) as logs:
+        found = [record.value for record in logs.read("t")]
+        assert found == [b"%d" % number for number in range(len(found))]
+        assert len(found) >= acknowledged > 0
+        assert logs.log("t").append([(None, b"v")]).first_offset == len(found)
+
+
+READ_ONLY = """
+import sys, klog
+path = sys.argv[1]
+with klog.open(path, read_only=True) as logs, klog.Log.open(path + "/t-0", read_only=True) as log:
+    print([record.value for record in logs.read("t")] == [record.value for record in log.read()] == [b"v"] * 3)
+print(klog.verify(path).ok)
+for call in (klog.open, lambda path: klog.Log.open(path + "/t-0"), lambda path: klog.open(path + "/new", create=True)):
+    try:
+        print(call(path))
+    except OSError as error:
+        print(error.errno, error.filename.startswith(path), "read_only=True" in str(error))
+"""
+
+
+def test_a_read_only_file_system(tmp_path: Path) -> None:
+    """F29: readers need no file there that can be written; a writer raises, and states what to do."""
+    with klog.open(tmp_path / "d", create=True) as logs:
+        logs.create_topic("t")
+        logs.append("t", [(None, b"v")] * 3)
+    path = str(tmp_path / "d")
+    script = 'mount --bind "$1" "$1" && mount -o remount,bind,ro "$1" && shift && exec "$@"'
+    command = ["unshare", "-m", "sh", "-c", script, "sh", path]
+    if not shutil.which("unshare") or subprocess.run([*command, "true"], capture_output=True).returncode:
+        pytest.skip("needs: the right to mount a file system")
+    done = subprocess.run([*command, sys.executable, "-c", READ_ONLY, path], cwd=ROOT, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == ["True", "True"] + [f"{errno.EROFS} True True"] * 3

@@ -405,3 +405,46 @@ def test_a_flush_syncs_the_names_of_new_files(tmp_path: Path, durability: Any) -
         log.append_batches(marker(7, 0, "abort"), origin="coordinator")
         log.flush()
         assert str(tmp_path / "t-0" / f"{0:020d}.txnindex") in disk.durable_names
+
+
+class OneFileEach(RealFiles):
+    """Each .log is opened for writing once, and synced by that descriptor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.written: dict[str, LogFile] = {}
+        self.synced: list[str] = []
+
+    def open(self, path: str, *, write: bool = False, create: bool = False) -> LogFile:
+        file = super().open(path, write=write, create=create)
+        if write and path.endswith(".log"):
+            assert path not in self.written
+            self.written[path] = file
+        return file
+
+    def fdatasync(self, file: LogFile) -> None:
+        assert file is self.written[file.path]
+        self.synced.append(os.path.basename(file.path))
+        super().fdatasync(file)
+
+    def fsync(self, file: LogFile) -> None:
+        assert not file.path.endswith(".log")
+        super().fsync(file)
+
+
+@pytest.mark.parametrize("durability", ["os", "interval", "sync"])
+def test_a_file_is_synced_by_the_descriptor_that_has_written_it(tmp_path: Path, durability: Any) -> None:
+    """S3: the kernel reports a failed write-back to the descriptors that were open then; a later one may not get it."""
+    files = OneFileEach()
+    with klog.open(tmp_path, create=True, durability=durability, files=files) as logs:
+        logs.create_topic("t", config={"segment.bytes": 2000})
+        log = logs.log("t")
+        for _ in range(3):
+            log.append([(b"k", bytes(500))] * 3)
+            log.flush()
+            list(log.read())
+            log.append([(b"k", b"v")])
+        log.roll()
+        log.append([(b"k", b"v")])
+        assert len(files.written) == len(log.segments) == 4
+    assert set(files.synced) == set(map(os.path.basename, files.written))

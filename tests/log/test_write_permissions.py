@@ -21,6 +21,7 @@ from klog.log.directory import checkpoint
 from klog.log.opening import OpenLog
 from klog.log.state._health import Health
 from klog.log.state._log_core import LogCore
+from tests.support.batches import marker, transactional
 from tests.support.logs import tree
 from tests.support.patience import PATIENCE, until
 from tests.support.powerless import powerless
@@ -285,3 +286,27 @@ def test_an_open_without_permission_names_the_next_step_and_changes_nothing(
         closed.chmod(0o755)
     assert "let this user write there" in child.stdout and str(closed) in child.stdout, child
     assert tree(directory) == before
+
+
+def test_only_the_group_may_read_and_only_the_owner_write(tmp_path: Path) -> None:
+    """Whatever the umask permits."""
+    before = os.umask(0)
+    try:
+        with klog.open([tmp_path / "a", tmp_path / "b"], create=True) as logs:
+            logs.create_topic("t", 2, {"cleanup.policy": "compact,delete", "segment.bytes": 2000})
+            log = logs.log("t", 0)
+            for number in range(30):
+                log.append([(b"%d" % (number % 3), bytes(300))])
+            log.append_batches(transactional(5, 0, 0, 1))
+            log.append_batches(marker(5, 0, "abort"), origin="coordinator")
+            log.compact(roll=True)
+            with logs.reader("t", name="mine") as reader:
+                next(iter(reader))
+                reader.commit()
+            logs.move("t", 1, tmp_path / ("b" if (tmp_path / "a" / "t-1").exists() else "a"))
+    finally:
+        os.umask(before)
+    modes = {path: path.stat().st_mode & 0o777 for path in tmp_path.rglob("*")}
+    assert len(modes) > 30
+    assert {mode for path, mode in modes.items() if path.is_dir()} == {0o750}
+    assert {mode for path, mode in modes.items() if path.is_file()} <= {0o640, 0o600}
