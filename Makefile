@@ -18,7 +18,7 @@ TWO_MORE := -n $(shell expr $$(nproc) + 2)
 # Only `compiled` writes bytecode: a process that a test starts has the same system calls in each run.
 export PYTHONDONTWRITEBYTECODE := 1
 
-.PHONY: help compiled demo test test-hogs test-deep test-c check package wheel docs fuzz bench profile micro debug asan build clean format
+.PHONY: help compiled demo test test-hogs test-deep test-c check package wheel docs fuzz bench profile micro debug asan tsan build clean format
 
 help:
 	@echo 'make demo       a tour on real flight data in about two minutes: import, crash, recovery, compaction, Spark'
@@ -32,6 +32,7 @@ help:
 	@echo 'make test-c     the self test of the C core under address and undefined sanitizers'
 	@echo 'make debug      rebuild with bounds checks on; then make test again'
 	@echo 'make asan       the C core and the unit tests under address and undefined sanitizers'
+	@echo 'make tsan       the tests with threads under the thread sanitizer'
 	@echo 'make fuzz       libFuzzer over the C core, atheris over the Python API; FUZZ_SECONDS=300 for each target'
 	@echo 'make bench      klog and its peers, as ratios of one run: a table, a plot, docs/performance.md'
 	@echo 'make profile CONTEST="append 100B"   a flame graph of one contest of bench/, with Linux perf'
@@ -127,6 +128,10 @@ debug: $(VENV)/dev
 # The unit tests on a build with address and undefined sanitizers, in its own tree.
 asan: $(VENV)/dev
 	tools/asan.sh
+
+# The tests with threads on a build with the thread sanitizer, in its own tree.
+tsan: $(VENV)/dev
+	tools/tsan.sh
 
 # Needs clang with libFuzzer (tools/install_tools.sh) and atheris (extra [fuzz]); missing ones are named and skipped.
 fuzz: $(VENV)/dev $(VENV)/built

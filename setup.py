@@ -4,6 +4,7 @@ KLOG_BUILD picks a flavour, each with its own build directory (see Makefile):
   release  -O3, no bounds checks in Cython (default)
   debug    -O1, bounds checks on
   asan     address and undefined sanitizers
+  tsan     thread sanitizer
   profile  as release, with frame pointers for profilers, and line numbers of .pyx files instead of generated C
   coverage -O0, counting the executed lines of C for gcov
 
@@ -26,6 +27,7 @@ FLAGS = {
     "profile": ["-O3", "-g", "-fno-semantic-interposition", "-fno-omit-frame-pointer"],
     "coverage": ["-O0", "-g", "--coverage"],
     "asan": ["-O1", "-g", "-fsanitize=address,undefined", "-fno-omit-frame-pointer", "-fno-sanitize-recover=undefined"],
+    "tsan": ["-O1", "-g", "-fsanitize=thread", "-fno-omit-frame-pointer"],
 }[FLAVOUR]
 # The instructions are those of any x86-64. With its default tuning for all processors, gcc clears an object of 128
 # bytes by `rep stos`, whose start takes longer than the rest of making a Record.
