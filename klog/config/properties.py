@@ -61,7 +61,11 @@ def _unescape(text: str) -> str:
         code = match[1]
         return chr(int(code[1:], 16)) if len(code) == 5 else _ESCAPES.get(code, code)
 
-    return re.sub(_ESCAPED, character, text) if "\\" in text else text
+    if "\\" not in text:
+        return text
+    # Java writes a character beyond U+FFFF as the escapes of its two UTF-16 units.
+    units = re.sub(_ESCAPED, character, text).encode("utf-16-be", "surrogatepass")
+    return units.decode("utf-16-be", "surrogatepass")
 
 
 def format_properties(values: Mapping[str, str]) -> str:

@@ -110,6 +110,8 @@ def test_without_log_dirs_a_broker_uses_log_dir() -> None:
         ("  # a=1\n ! b=2\n\n\t\nc=3\rd=4\r\ne=5", {"c": "3", "d": "4", "e": "5"}),
         ("a=1\na=2", {"a": "2"}),
         ("a=\\u12", {"a": "u12"}),
+        ("a=\\ud83d\\ude00", {"a": "\U0001f600"}),  # a surrogate pair, as Java writes it
+        ("a=\\ud83d", {"a": "\ud83d"}),
     ],
 )
 def test_javas_grammar(text: str, expected: dict[str, str]) -> None:
@@ -120,13 +122,7 @@ def test_javas_grammar(text: str, expected: dict[str, str]) -> None:
 def test_any_text_round_trips(values: dict[str, str]) -> None:
     text = format_properties(values)
     assert text.isascii()
-    back = {name: _joined(value) for name, value in parse_properties(text).items()}
-    assert {_joined(name): value for name, value in back.items()} == values
-
-
-def _joined(text: str) -> str:
-    """Join Java's surrogate pairs into characters."""
-    return text.encode("utf-16", "surrogatepass").decode("utf-16", "surrogatepass")
+    assert parse_properties(text) == values
 
 
 def value_of(key: Key) -> st.SearchStrategy[Any]:
@@ -142,9 +138,7 @@ def value_of(key: Key) -> st.SearchStrategy[Any]:
         return st.floats(key.low, key.high, allow_nan=False, allow_infinity=False)
     if key.type == "bool":
         return st.booleans()
-    text = st.text(st.characters(exclude_characters=",", exclude_categories=["Cs"], max_codepoint=0xFFFF)).map(
-        str.strip
-    )
+    text = st.text(st.characters(exclude_characters=",", exclude_categories=["Cs"])).map(str.strip)
     return st.lists(text.filter(bool)).map(tuple) if key.type == "list" else text
 
 
