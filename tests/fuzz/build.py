@@ -1,15 +1,13 @@
-"""Build and run the fuzz targets: python -m tests.fuzz.build [--seconds N | --inputs N | --keep] [NAME ...]
+"""Build and run the fuzz targets: python -m tests.fuzz.build [--seconds N | --keep | --input FILE] [NAME ...]
 
     tests/fuzz/<name>_fuzz.c       over csrc, by libFuzzer with address and undefined sanitizers (clang)
-    tests/fuzz/face.py             over the Python API, by atheris: the frames of the codecs and the text files are
-    Python tests/fuzz/kept/<name>/        inputs that once failed, and other useful ones; each run begins with them
+    tests/fuzz/face.py             over the Python API, by atheris
+    tests/fuzz/kept/<name>/        inputs that once failed, and other useful ones; each run begins with them
     tests/fuzz/corpus/<name>.zip   the smallest inputs of earlier runs that together reach all that those reached
     build/fuzz/                    programs, seeds made from tests/golden, new inputs of runs, and findings
 
---inputs runs each target in processes of its own, one per core, until it has had its share. --keep writes the corpus.
-
-A finding stops the run with its input in build/fuzz/found/: copy it to kept/<name>/, where replay.c and the suite then
-read it, with any compiler.
+--keep writes the corpus. A finding stops the run with its input in build/fuzz/found/: copy it to kept/<name>/, where
+replay.c and the suite then read it, with any compiler. long.py gives the C targets many inputs.
 """
 
 from __future__ import annotations
@@ -23,14 +21,10 @@ import shlex
 import shutil
 import subprocess
 import sys
-import time
 import zipfile
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from klog.cli.output import progress_bar
-from klog.progress import Event
-from tests.fuzz.face import PROGRAM
+from tests.fuzz.face import PROGRAM, TARGETS
 from tests.fuzz.programs import write_header
 from tests.fuzz.seeds import make_seeds
 
@@ -38,10 +32,9 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 WORK = ROOT / "build" / "fuzz"
 C_TARGETS = sorted(path.name.removesuffix("_fuzz.c") for path in HERE.glob("*_fuzz.c"))
-FACE_TARGETS = ["append", "checkpoint", "compact", "decode", "decompress", "directory", "segment", "snapshot"]
+FACE_TARGETS = sorted(TARGETS)
 _BYTES_MAX = {"varint": 512}
 """The longest input where a shorter one than of 4 KiB reaches all."""
-_TURN = 1_000_000
 _FLAGS = ["-std=c11", "-D_GNU_SOURCE", "-O2", "-g", "-fno-omit-frame-pointer", "-fno-sanitize-recover=undefined"]
 
 
@@ -82,11 +75,13 @@ def _call(command: list[str], folder: Path) -> None:
         raise AssertionError(f"{shlex.join(command[:1])} could not build {folder}:\n{done.stderr[-4000:]}")
 
 
-def build_fuzzer(name: str) -> Path:
-    """One C target with libFuzzer. Raises Unavailable without clang."""
+def build_fuzzer(name: str, fast: bool = False) -> Path:
+    """One C target with libFuzzer. fast: without sanitizers. Raises Unavailable without clang."""
     clang = shutil.which("clang")
     if clang is None:
         raise Unavailable("clang")
+    if fast:
+        return _compile(clang, name, WORK / "fast" / name, "fuzzer", [])
     return _compile(clang, name, WORK / "bin" / name, "fuzzer,address,undefined", [])
 
 
@@ -124,12 +119,11 @@ def inputs(name: str) -> list[Path]:
     return [*sorted(seeds(name).iterdir()), *kept(name), *sorted(corpus(name).iterdir())]
 
 
-def fuzz(name: str, *limits: str, timeout: float | None = None) -> subprocess.CompletedProcess[str]:
-    """Run a target, with libFuzzer's options for when to stop; returns its exit status."""
+def command(program: list[str], name: str, *limits: str) -> list[str]:
+    """A program with its options and inputs; limits: libFuzzer's options for when to stop."""
     found = WORK / "found"
     found.mkdir(parents=True, exist_ok=True)
     options = [
-        *limits,
         f"-dict={HERE / 'klog.dict'}",
         f"-artifact_prefix={found}/{name}-",
         f"-max_len={_BYTES_MAX.get(name, 4096)}",
@@ -137,20 +131,29 @@ def fuzz(name: str, *limits: str, timeout: float | None = None) -> subprocess.Co
         "-malloc_limit_mb=1024",
         "-rss_limit_mb=4096",  # also counts the sanitizer's own memory, which differs from machine to machine
         "-print_final_stats=1",
+        *limits,  # the last one of an option counts
     ]
     folders = [corpus(name), seeds(name)]
     if kept(name):
         folders.append(HERE / "kept" / name)
-    # Without a stack for each allocation: a finding is run again, with stacks.
-    environment = {
+    return [*program, *options, *map(str, folders)]
+
+
+def environment() -> dict[str, str]:
+    """Without a stack for each allocation: a finding is run again, with stacks."""
+    return {
         **os.environ,
         "PYTHONPATH": str(ROOT),
         "ASAN_OPTIONS": "malloc_context_size=2:quarantine_size_mb=16",
     }
+
+
+def fuzz(name: str, *limits: str, timeout: float | None = None) -> subprocess.CompletedProcess[str]:
+    """Run a target; returns its exit status."""
     return subprocess.run(
-        [*_command(name), *options, *map(str, folders)],
+        command(_program(name), name, *limits),
         cwd=ROOT,
-        env=environment,
+        env=environment(),
         capture_output=True,
         text=True,
         errors="replace",
@@ -164,7 +167,7 @@ def run(name: str, seconds: int) -> subprocess.CompletedProcess[str]:
     return fuzz(name, f"-max_total_time={seconds}", timeout=seconds + 300)
 
 
-def _command(name: str) -> list[str]:
+def _program(name: str) -> list[str]:
     if name in C_TARGETS:
         return [str(build_fuzzer(name))]
     if importlib.util.find_spec("atheris") is None:
@@ -176,8 +179,8 @@ def _program_of_face(name: str) -> Path:
     """A program, since libFuzzer starts itself again to merge."""
     program = WORK / "bin" / name
     program.parent.mkdir(parents=True, exist_ok=True)
-    command = shlex.join([sys.executable, "-m", "tests.fuzz.face", name])
-    program.write_text(f'#!/bin/sh\n{PROGRAM}="$0" exec {command} "$@"\n')
+    face = shlex.join([sys.executable, "-m", "tests.fuzz.face", name])
+    program.write_text(f'#!/bin/sh\n{PROGRAM}="$0" exec {face} "$@"\n')
     program.chmod(0o755)
     return program
 
@@ -189,8 +192,8 @@ def keep(name: str) -> int:
     shutil.rmtree(smallest, ignore_errors=True)
     shutil.copytree(seeds(name), smallest)
     of_seeds = {path.name for path in smallest.iterdir()}
-    command = [*_command(name), "-merge=1", "-set_cover_merge=1", str(smallest), str(corpus(name))]
-    subprocess.run(command, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, check=True)
+    merge = [*_program(name), "-merge=1", "-set_cover_merge=1", str(smallest), str(corpus(name))]
+    subprocess.run(merge, cwd=ROOT, env={**os.environ, "PYTHONPATH": str(ROOT)}, capture_output=True, check=True)
     chosen = sorted(path for path in smallest.iterdir() if path.name not in of_seeds)
     (HERE / "corpus").mkdir(exist_ok=True)
     if not chosen:
@@ -202,43 +205,11 @@ def keep(name: str) -> int:
     return len(chosen)
 
 
-def figures(done: subprocess.CompletedProcess[str]) -> dict[str, int]:
-    """libFuzzer's final statistics by name, and the edges that its inputs reached, as "cover"."""
-    found = {key: int(value) for key, value in re.findall(r"^stat::(\w+):\s+(\d+)", done.stderr, re.MULTILINE)}
-    cover = re.findall(r"\bcov: (\d+)", done.stderr)
-    return {**found, "cover": int(cover[-1])} if cover else found
-
-
-def long(names: list[str], total: int) -> bool:
-    """Run each target on its share of `total` inputs, in rounds of one million, one process per core. Prints a table.
-    Returns whether there was a finding."""
-    given, cover, spent = dict.fromkeys(names, 0), dict.fromkeys(names, 0), dict.fromkeys(names, 0.0)
-    share, found = -(-total // len(names)), False
-    for name in names:
-        build_fuzzer(name)
-
-    def one_round(name: str) -> subprocess.CompletedProcess[str]:
-        began = time.monotonic()
-        done = fuzz(name, f"-runs={min(_TURN, share)}", f"-seed={time.time_ns() % (1 << 31)}")
-        spent[name] += time.monotonic() - began
-        return done
-
-    with progress_bar(True) as progress, ThreadPoolExecutor(os.cpu_count()) as pool:
-        for _ in range(-(-share // _TURN)):
-            for name, done in zip(names, pool.map(one_round, names), strict=True):
-                seen = figures(done)
-                given[name] += seen.get("number_of_executed_units", 0)
-                cover[name] = max(cover[name], seen.get("cover", 0))
-                if done.returncode != 0:
-                    found = True
-                    print(f"{name}: FOUND SOMETHING\n{(done.stdout + done.stderr)[-6000:]}", flush=True)
-            if progress is not None:
-                progress(Event("fuzzing", sum(given.values()), total, "inputs"))
-    print(f"| {'target':<8} | {'inputs':>13} | {'inputs/s of a core':>18} | {'edges':>5} |\n|---|---:|---:|---:|")
-    for name in names:
-        rate = given[name] / max(spent[name], 1e-9)
-        print(f"| {name:<8} | {given[name]:>13,} | {rate:>18,.0f} | {cover[name]:>5,} |")
-    return found
+def figures(output: str) -> dict[str, int]:
+    """libFuzzer's final statistics by name, and what its inputs reached, as "edges" and "features"."""
+    found = {key: int(value) for key, value in re.findall(r"^stat::(\w+):\s+(\d+)", output, re.MULTILINE)}
+    reached = re.findall(r"\bcov: (\d+) ft: (\d+)", output)
+    return {**found, "edges": int(reached[-1][0]), "features": int(reached[-1][1])} if reached else found
 
 
 def main() -> int:
@@ -248,12 +219,15 @@ def main() -> int:
     )
     much = parser.add_mutually_exclusive_group()
     much.add_argument("--seconds", type=int, default=300, help="for each target")
-    much.add_argument("--inputs", type=int, metavar="N", help="for all C targets together, instead of a time")
     much.add_argument("--keep", action="store_true", help="write tests/fuzz/corpus from the inputs of earlier runs")
+    much.add_argument("--input", type=Path, metavar="FILE", help="run the target NAME on this input alone")
     asked = parser.parse_args()
     failed = False
-    if asked.inputs:
-        return long([name for name in asked.names or C_TARGETS if name in C_TARGETS], asked.inputs)
+    if asked.input:
+        if len(asked.names) != 1:
+            parser.error("--input FILE: one NAME expected")
+        (name,) = asked.names
+        return subprocess.run([*_program(name), asked.input.resolve()], cwd=ROOT, check=False).returncode
     if asked.keep:
         for name in asked.names or C_TARGETS + FACE_TARGETS:
             try:
@@ -267,8 +241,8 @@ def main() -> int:
         except Unavailable as missing:
             print(f"{name}: skipped, needs: {missing}", flush=True)
             continue
-        seen = figures(done)
-        counts = f"{seen.get('number_of_executed_units', 0):,} inputs, {seen.get('cover', 0):,} edges"
+        seen = figures(done.stderr)
+        counts = f"{seen.get('number_of_executed_units', 0):,} inputs, {seen.get('edges', 0):,} edges"
         print(f"{name}: {'ok' if done.returncode == 0 else 'FOUND SOMETHING'}, {counts}", flush=True)
         if done.returncode != 0:
             failed = True

@@ -21,21 +21,13 @@ from klog.cleaner.transactions import CleanedTransactions
 from klog.codec.compress import decompress
 from klog.config import LogConfig
 from klog.disk._io import LogFile
-from klog.errors import (
-    CorruptBatch,
-    CorruptCheckpoint,
-    CorruptSnapshot,
-    InvalidRecord,
-    InvalidTimestamp,
-    UnsupportedBatch,
-    UnsupportedCompression,
-)
-from klog.log.directory.checkpoint import parse_epochs, parse_metadata, parse_offsets
-from klog.log.state.snapshots import format_snapshot, parse_snapshot
+from klog.errors import CorruptBatch, InvalidRecord, InvalidTimestamp, UnsupportedBatch, UnsupportedCompression
 from klog.record import columns, decode, iter_records, validate, validate_append
 from klog.segment import AbortedTransaction, IndexPair
 from klog.segment._scan import scan_checked, scan_headers
+from tests.fuzz import files, peers
 from tests.fuzz.hostile_directory import directory_target
+from tests.fuzz.produce import produce_target
 from tests.support.reseal import reseal
 
 _BYTES_MAX = 1 << 22
@@ -158,35 +150,39 @@ def compact_target(data: bytes) -> None:
         assert _compacted(left, data[1], KeyMap(1 << 16, secret=b"k" * 16), aborted) is not None
 
 
-def snapshot_target(data: bytes) -> None:
-    with contextlib.suppress(CorruptSnapshot):
-        producers = parse_snapshot(data, "fuzz.snapshot")
-        assert parse_snapshot(format_snapshot(producers), "again") == producers
-
-
-def checkpoint_target(data: bytes) -> None:
-    for parse in (parse_offsets, parse_epochs, parse_metadata):
-        with contextlib.suppress(CorruptCheckpoint):
-            parse(data, "fuzz-checkpoint")
-
-
 TARGETS: dict[str, Callable[[bytes], None]] = {
-    "checkpoint": checkpoint_target,
-    "directory": directory_target,
+    "append": append_target,
+    "checkpoint": files.checkpoint_target,
     "compact": compact_target,
     "decode": decode_target,
     "decompress": decompress_target,
-    "append": append_target,
+    "directory": directory_target,
+    "frame": peers.frame_target,
+    "internal": peers.internal_target,
+    "own": files.own_target,
+    "produce": produce_target,
+    "scram": peers.scram_target,
     "segment": segment_target,
-    "snapshot": snapshot_target,
+    "snapshot": files.snapshot_target,
+    "texts": files.texts_target,
+    "tls": peers.tls_target,
+    "txnindex": files.txnindex_target,
 }
 
 
 _MEASURED = {
-    "directory": ("klog.log.", "klog.manager.", "klog.segment.", "klog.codec."),
-    "compact": ("klog.cleaner.", "klog.codec."),
     "checkpoint": ("klog.log.directory.",),
+    "compact": ("klog.cleaner.", "klog.codec."),
+    "directory": ("klog.log.", "klog.manager.", "klog.segment.", "klog.codec."),
+    "frame": ("klog.protocol.", "klog.coordinator."),
+    "internal": ("klog.internal_topics.", "klog.coordinator."),
+    "own": ("klog.log.", "klog.manager."),
+    "produce": ("klog.log.", "klog.record."),
+    "scram": ("klog.security.",),
     "snapshot": ("klog.log.state.",),
+    "texts": ("klog.config.", "klog.log.directory."),
+    "tls": ("klog.network.",),
+    "txnindex": ("klog.segment.",),
 }
 """The packages whose Python code is measured, "klog.codec." for the others. libFuzzer covers the native modules in
 C."""

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tests.fuzz import programs
 from tests.fuzz.hostile_directory import directory
+from tests.fuzz.peer_seeds import SEEDS
 
 GOLDEN = Path(__file__).resolve().parents[1] / "golden"
 _BYTES_MAX = 2048
@@ -185,6 +186,8 @@ def _of(name: str) -> Iterator[bytes]:
         yield from _clean()
     elif name == "wire":
         yield from programs.seeds()
+    elif name in SEEDS:
+        yield from SEEDS[name]()
     elif name == "leader":
         yield from _leader()
     elif name == "checkpoint":
