@@ -514,7 +514,7 @@ class Log:
                 f"start={start}, stop={stop}, max_bytes={max_bytes}: 64-bit integers expected, max_bytes above 0"
             )
         chosen("isolation", isolation, ISOLATIONS)
-        return chunks(core, start, stop, isolation, max_bytes, scan)
+        return chunks(core, start, stop, isolation, max_bytes, scan, bounded=False)
 
     def fetch(
         self,

@@ -11,6 +11,8 @@ import pytest
 
 import klog
 from klog.errors import LogTruncated
+from klog.log.write import truncate
+from tests.support.batches import marker, transactional
 from tests.support.groups import BATCH
 from tests.support.logs import WHERE, one_log, seen
 
@@ -66,6 +68,70 @@ def test_a_read_goes_on_after_a_truncation_above_it(log: klog.Log, reader: klog.
     append(log, NEW, 5)
     taken += found
     assert len(taken) == (4 if kind in {"columns", "batch headers"} else 8)
+
+
+COMMITTED: dict[str, Callable[[klog.Log], Iterator[Any]]] = {
+    "records": lambda log: iter(log.read(0, isolation="read_committed")),
+    "pairs": lambda log: log.read(0, isolation="read_committed").pairs(),
+    "batches": lambda log: log.read(0, isolation="read_committed").batches(),
+    "columns": lambda log: log.read(0, isolation="read_committed").columns(),
+    "tail": lambda log: iter(log.tail(0, isolation="read_committed", timeout=0)),
+}
+
+
+def undecided(log: klog.Log, kind: str) -> int:
+    """Append a record and a transaction, each in a segment of its own, and a marker. Returns where the marker is."""
+    log.roll()
+    log.append(OLD)
+    log.roll()
+    log.append_batches(transactional(7, 0, 0, 2))
+    log.roll()
+    at = log.append_batches(marker(7, 0, kind), origin="coordinator").first_offset
+    log.append(OLD)
+    return at
+
+
+@pytest.mark.parametrize("ended", ["abort", "commit"])
+@pytest.mark.parametrize("begun", [True, False], ids=["begun", "made"])
+@pytest.mark.parametrize("kind", COMMITTED)
+def test_a_transaction_without_its_marker_is_undecided_again(
+    log: klog.Log, reader: klog.Log, kind: str, begun: bool, ended: str
+) -> None:
+    at = undecided(log, ended)
+    found = COMMITTED[kind](reader)
+    if begun:
+        next(found)
+    log.truncate_to(at)
+    assert reader.last_stable_offset == at - 2
+    taken = list(found)
+    assert len(taken) == (5 if kind == "columns" else 9) - begun
+
+
+@pytest.mark.parametrize("ended", ["abort", "commit"])
+def test_a_transaction_is_undecided_before_its_marker_is_removed(
+    log: klog.Log, ended: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reader that begins in the middle of a truncation does not look again."""
+    remove, seen = truncate.remove_locked, list[int]()
+    at = undecided(log, ended)
+    log.roll()
+
+    def look(*args: Any) -> None:
+        seen.append(log.last_stable_offset)
+        remove(*args)
+
+    monkeypatch.setattr(truncate, "remove_locked", look)
+    log.truncate_to(at)
+    assert seen == [at - 2]
+
+
+def test_a_read_ends_at_a_high_watermark_that_a_truncation_has_lowered(log: klog.Log) -> None:
+    log.update_high_watermark(8)
+    found = iter(log.read(0))
+    next(found)
+    log.truncate_to(4)
+    append(log, NEW, 4)
+    assert [record.offset for record in found] == [1, 2, 3]
 
 
 def test_a_read_goes_on_after_its_last_batch_was_cleaned(tmp_path: Path) -> None:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from typing import Any
 
 from klog import record as record_package
 from klog.disk import AlignedBuffer
 from klog.errors import CorruptBatch
 from klog.log.read.aborted_transactions import aborted_in_part
-from klog.log.read.isolation import Isolation
+from klog.log.read.isolation import Isolation, bound
 from klog.log.read.read_policy import Payloads, SegmentReader
 from klog.log.read.steady import resuming
 from klog.log.state._log_core import LogCore
@@ -80,10 +81,15 @@ def _ranges(aborted: Sequence[AbortedTransaction]) -> tuple[tuple[int, int, int]
 
 
 def chunks(
-    log: LogCore, start: int, stop: int, isolation: Isolation, max_bytes: int, scan: bool
+    log: LogCore, start: int, stop: int, isolation: Isolation, max_bytes: int, scan: bool, *, bounded: bool = True
 ) -> Iterator[FetchedChunk]:
-    """Raw batches of [start, stop), chunk by chunk. See Log.chunks."""
-    return resuming(log, start, stop, lambda offset: _chunks(log, offset, stop, isolation, max_bytes, scan), _batches)
+    """Raw batches of [start, stop), chunk by chunk. See Log.chunks. bounded: and below the bound of the isolation."""
+    limit = partial(bound, log, isolation) if bounded and isolation != "log_end" else None
+
+    def read(offset: int, stop: int) -> Iterator[tuple[FetchedChunk, int]]:
+        return _chunks(log, offset, stop, isolation, max_bytes, scan)
+
+    return resuming(log, start, stop, read, _batches, limit)
 
 
 def _batches(chunk: FetchedChunk) -> Iterator[RecordBatch]:

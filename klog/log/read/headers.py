@@ -47,7 +47,7 @@ class BatchHeaders:
 
     def __iter__(self) -> Iterator[HeaderColumns]:
         for log, start, stop in self._parts:
-            for columns in resuming(log, start, stop, _reader(log, stop, self._fields), _batches):
+            for columns in resuming(log, start, stop, _reader(log, self._fields), _batches):
                 if columns.num_rows:
                     yield columns
 
@@ -59,8 +59,8 @@ class BatchHeaders:
         return table(ArrowStream(self, self._fields))
 
 
-def _reader(log: LogCore, stop: int, fields: HeaderFields) -> Callable[[int], Iterator[tuple[HeaderColumns, int]]]:
-    return lambda offset: _headers(log, offset, stop, fields)
+def _reader(log: LogCore, fields: HeaderFields) -> Callable[[int, int], Iterator[tuple[HeaderColumns, int]]]:
+    return lambda offset, stop: _headers(log, offset, stop, fields)
 
 
 def _batches(columns: HeaderColumns) -> list[Header]:

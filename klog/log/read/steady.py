@@ -58,17 +58,19 @@ def resuming(
     log: LogCore,
     start: int,
     stop: int,
-    read: Callable[[int], Iterator[tuple[T, int]]],
+    read: Callable[[int, int], Iterator[tuple[T, int]]],
     batches_of: Callable[[T], Iterable[Batch]],
+    bound: Callable[[], int] | None = None,
 ) -> Iterator[T]:
-    """The pieces of [start, stop) that read(offset) yields from an offset on, each with the offset after it.
+    """The pieces of [start, stop) that read(offset, stop) yields from an offset on, each with the offset after it.
 
     If a writer has changed the files meanwhile, other than by appends, it reads on after the last piece. Raises
     LogTruncated if it was truncated below that, OffsetOutOfRange if what follows was deleted, UnknownTopicOrPartition
-    if the topic was created again. batches_of: the batches of a piece, or only its last one.
+    if the topic was created again. batches_of: the batches of a piece, or only its last one. bound: that of the
+    isolation. A truncation may lower it below stop: a transaction without its marker is undecided again.
     """
     log.check_open()
-    offset, lives, rewritten = start, _lives(log), log.rewritten
+    offset, lives, rewritten = start, _lives(log), -1
     last: T | None = None
     while offset < stop:
         if _lives(log) != lives:
@@ -83,8 +85,10 @@ def resuming(
             if last is not None:
                 check_left(log, batches_of(last), offset)
             rewritten = now
+            if bound is not None:
+                stop = min(stop, bound())
         try:
-            for piece, next_offset in read(offset):
+            for piece, next_offset in read(offset, stop):
                 if not steady(log, moment) or log.rewritten != rewritten:
                     break  # the piece may mix two states of the file: read again
                 log.health.read_worked()

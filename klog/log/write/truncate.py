@@ -11,6 +11,8 @@
       would take the gap for lost records
   T6  the positions of named readers are lowered again afterwards: a reader may have read and committed the removed
       records meanwhile
+  T7  the last stable offset is lowered before the cut: a transaction whose marker is removed is undecided again, and
+      readers take no lock
 
 Under the log's lock. An OSError takes the log offline; the next load finds a prefix. Kafka: UnifiedLog, LocalLog.
 """
@@ -22,7 +24,7 @@ from functools import partial
 
 from klog.log.directory import gaps
 from klog.log.load.batch_epochs import learn_epochs
-from klog.log.load.inputs import inputs_of, new_segment
+from klog.log.load.inputs import Inputs, inputs_of, new_segment
 from klog.log.load.rebuild import producers_at
 from klog.log.state import high_watermark
 from klog.log.state._log_core import LogCore
@@ -105,6 +107,7 @@ def _truncate(log: LogCore, kept: tuple[Segment, ...], offset: int, reached: int
     start = min(offset, log.log_start_offset)
     _lower(log, min(offset, reached), start)
     high_watermark.clamp_locked(log, offset)
+    _lower_last_stable_offset(log, kept, offset, reached)
     log.cut(kept, start, offset)  # readers of the removed bytes look again
     log.notifier.notify()
     remove_locked(log, gone[::-1], "truncation")
@@ -120,6 +123,15 @@ def _truncate(log: LogCore, kept: tuple[Segment, ...], offset: int, reached: int
     _write_epochs(log)
     log.options.files.fsync_dir(log.directory.path)
     log.segment_list.took_back()  # readers that began after the cut may have seen bytes beyond the new end
+
+
+def _lower_last_stable_offset(log: LogCore, kept: tuple[Segment, ...], offset: int, reached: int) -> None:
+    """T7. Uses the producers as of the new log end; reload_producers() follows, with the snapshots that are left."""
+    if log.producers.entries:
+        inputs, usable = inputs_of(log), min(offset, reached, log.high_watermark)
+        start = _producers_start(log, inputs, min(offset, log.log_start_offset))
+        log.use_producers(producers_at(inputs, kept, start, offset, usable))
+        log.producers.on_high_watermark_updated(min(offset, log.high_watermark))
 
 
 def _truncate_to_start(log: LogCore, offset: int, start: int) -> None:
@@ -206,7 +218,11 @@ def reload_producers(log: LogCore) -> None:
     for offset in snapshots.offsets:
         if not start < offset <= min(end, log.segments[-1].next_offset):
             snapshots.delete(offset)
-    start = min(start, max(inputs.log_start_offset, log.segments[0].base_offset))
+    start = _producers_start(log, inputs, start)
     log.use_producers(producers_at(inputs, log.segments, start, end, log.high_watermark, snapshots))
     log.producers.expire(log.clock.wall_ms(), inputs.producer_expiration_ms)
     log.producers.on_high_watermark_updated(log.high_watermark)
+
+
+def _producers_start(log: LogCore, inputs: Inputs, log_start: int) -> int:
+    return min(log_start, max(inputs.log_start_offset, log.segments[0].base_offset))
