@@ -14,8 +14,10 @@ import klog
 from klog.clock import ManualClock
 from klog.disk import RealFiles
 from klog.errors import CorruptLog, InvalidTxnState, ReadOnly
+from klog.log.load import batch_epochs
 from klog.log.state.leader_epochs import LeaderEpochCache
 from klog.record import encode
+from klog.segment import Scan, scan_headers
 from tests.support.abandon import abandon
 from tests.support.batches import NOW, produced, transactional
 from tests.support.damage import flip
@@ -253,6 +255,162 @@ def test_a_crash_before_the_first_batch_of_an_epoch_forgets_the_epoch(tmp_path: 
     abandon(logs)
     with one_log(tmp_path) as log:
         assert log.leader_epochs == []
+
+
+# ---- what a load takes from the file, and what from the batches -------------------------------------------------------
+
+Epochs = list[tuple[int, int]]  # (epoch, offset)
+LOADS = [{"clean_shutdown": True}, {"clean_shutdown": False, "recovery_point": 0}, {"read_only": True}]
+
+
+def stored(directory: Path, segments: Sequence[Epochs], entries: Epochs = ()) -> Path:  # type: ignore[assignment]
+    """Segments of batches of one record, as (epoch, offset), and a file of these entries, or none."""
+    directory.mkdir()
+    for base, batches in zip([0, *(batches[0][1] for batches in segments[1:])], segments, strict=True):
+        data = b"".join(encode([(b"k", b"v")], base_offset=offset, leader_epoch=epoch) for epoch, offset in batches)
+        (directory / f"{base:020}.log").write_bytes(data)
+    if entries:
+        lines = [f"{epoch} {start}\n" for epoch, start in entries]
+        (directory / "leader-epoch-checkpoint").write_text(f"0\n{len(lines)}\n" + "".join(lines))
+    return directory
+
+
+@pytest.mark.parametrize(
+    ("options", "lost", "wanted"),
+    [
+        *((options, False, []) for options in LOADS),
+        ({"clean_shutdown": False, "recovery_point": 4}, False, []),
+        ({"clean_shutdown": False, "recovery_point": 0}, True, []),
+        ({"clean_shutdown": False, "recovery_point": 4}, True, [0, 2]),
+        ({"clean_shutdown": True}, True, [0, 2, 4]),
+        ({"clean_shutdown": False, "recovery_point": 6, "log_start_offset": 6}, False, []),
+    ],
+)
+@pytest.mark.parametrize("last", [2, -1])
+def test_only_a_lost_file_makes_a_load_search_batches_for_epochs_and_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, last: int, options: dict[str, Any], lost: bool, wanted: list[int]
+) -> None:
+    """B1 of rebuild.py: recovery has learned those of the batches that it reads. last: the epoch of the last batch."""
+    epochs = [(0, 0), (1, 2), (2, 5)] if last > 0 else [(0, 0), (1, 2)]
+    if "log_start_offset" in options:
+        epochs = [(epochs[-1][0], 6)]
+    directory = stored(tmp_path / "t-0", [[(0, 0), (0, 1)], [(1, 2), (1, 3)], [(1, 4), (last, 5)]], epochs)
+    with klog.Log.open(directory, log_start_offset=options.get("log_start_offset", 0)) as log:
+        if "read_only" in options:
+            epochs.append((7, 6))
+            log.begin_leader_epoch(7)  # it has no record
+    searched: list[int] = []
+
+    def counting(file: Any, position: int, end: int, base: int) -> Scan:
+        searched.append(base)
+        return scan_headers(file, position, end, base)
+
+    monkeypatch.setattr(batch_epochs, "scan_headers", counting)
+    if lost:
+        (directory / "leader-epoch-checkpoint").unlink()
+    with klog.Log.open(directory, **options) as log:
+        assert (log.leader_epochs, searched) == (epochs, wanted)
+
+
+TWICE = [(1, 0), (1, 1), (3, 2), (3, 3), (2, 4), (2, 5)]  # two batches of an epoch above the next one
+
+
+@pytest.mark.parametrize("options", LOADS, ids=str)
+@pytest.mark.parametrize("first", [1, 9])
+@pytest.mark.parametrize(
+    ("batches", "entries", "wanted"),
+    [
+        pytest.param([(0, 0), (0, 1), (1, 2), (2, 3)], [(0, 0), (1, 2), (0, 1), (2, 3)], [(0, 0), (1, 2), (2, 3)], id="fell"),
+        pytest.param([(0, 0), (0, 1), (3, 2), (3, 3)], [(0, 0), (3, 1)], [(0, 0), (3, 2)], id="begins too early"),
+        pytest.param([(0, 0), (3, 1), (3, 2), (3, 3)], [(0, 0), (3, 2)], [(0, 0), (3, 1)], id="begins too late"),
+        pytest.param([(0, 0), (0, 1), (3, 2), (3, 3)], [(0, 0), (3, 4)], [(0, 0), (3, 2)], id="begins at the end"),
+        pytest.param([(0, 0), (0, 1), (0, 2)], [(1, 0)], [(0, 0)], id="too high"),
+        pytest.param([(0, 0), (0, 1), (4, 2), (5, 3)], [(0, 0), (1, 2), (5, 3)], [(0, 0), (4, 2), (5, 3)], id="too low"),
+        pytest.param([(1, 0), (1, 1), (1, 2), (3, 3)], [(1, 0), (3, 2)], [(1, 0), (3, 2)], id="one bit"),
+        pytest.param(TWICE, [(1, 0), (2, 4)], [(1, 0), (2, 4)], id="falling batches"),
+        pytest.param([(0, 0), (0, 1), (1, 6), (2, 7)], [(0, 0), (1, 4)], [(0, 0), (1, 4), (2, 7)], id="begins in a gap"),
+        pytest.param([(0, 0), (2, 4), (5, 9)], [(0, 0), (2, 4), (5, 6)], [(0, 0), (2, 4), (5, 6)], id="begins after a gap"),
+        pytest.param([(0, 0), (2, 8)], [(0, 0), (1, 4), (2, 6)], [(0, 0), (1, 4), (2, 6)], id="no batches are left"),
+        pytest.param([(1, 0), (-1, 1), (-1, 2), (2, 3)], [(1, 0)], [(1, 0), (2, 3)], id="batches without epochs"),
+    ],
+)  # fmt: skip
+def test_a_file_that_contradicts_batches(
+    tmp_path: Path, batches: Epochs, entries: Epochs, wanted: Epochs, first: int, options: dict[str, Any]
+) -> None:
+    """B2: the batches are right, if more than one bit of one batch differs, and if their epochs never decrease. A start
+    in a gap contradicts nothing. first: batches in the first segment."""
+    directory = stored(tmp_path / "t-0", list(filter(None, (batches[:first], batches[first:]))), entries)
+    with klog.Log.open(directory, config={"cleanup.policy": "compact"}, **options) as log:
+        assert log.leader_epochs == wanted
+
+
+@pytest.mark.parametrize("options", [LOADS[0], LOADS[2]], ids=str)
+def test_no_epoch_is_learned_from_batches_with_a_base_offset_that_contradicts_others(
+    tmp_path: Path, options: dict[str, Any]
+) -> None:
+    """B5: here the last batch of a segment ends above the base offset of the next one."""
+    segments = [[(0, 0), (0, 3)], [(3, 2), (3, 3)], [(3, 4), (3, 5)]]
+    with klog.Log.open(stored(tmp_path / "t-0", segments, [(0, 0)]), **options) as log:
+        assert log.leader_epochs == [(0, 0)]
+
+
+@pytest.mark.parametrize(
+    ("segments", "wanted"),
+    [
+        pytest.param([[(1, 0), (1, 1), (5, 2), (1, 3), (2, 4), (2, 5)]], [(1, 0), (2, 4)], id="within an epoch"),
+        pytest.param([[(1, 0), (1, 1), (5, 2), (2, 3), (2, 4)]], [(1, 0), (2, 3)], id="between two epochs"),
+        pytest.param([[(5, 0), (1, 1), (1, 2), (2, 3), (2, 4)]], [(1, 0), (2, 3)], id="the first batch"),
+        pytest.param([[(5, 0), (1, 1), (2, 2), (2, 3)]], [(5, 0)], id="the first or the second batch"),
+        pytest.param([[(-1, 0), (-1, 1)]], [], id="no epochs"),
+        pytest.param([TWICE], [(1, 0), (3, 2)], id="two batches"),
+        pytest.param([[each] for each in TWICE], [(1, 0), (3, 2)], id="two batches in two segments"),
+    ],
+)
+def test_without_a_file_one_batch_out_of_order_has_a_wrong_epoch(
+    tmp_path: Path, segments: list[Epochs], wanted: Epochs
+) -> None:
+    """B3."""
+    with klog.Log.open(stored(tmp_path / "t-0", segments), clean_shutdown=True) as log:
+        assert log.leader_epochs == wanted
+
+
+def test_a_reader_that_skips_damage_opens_a_log_whose_batches_before_it_have_no_epoch(tmp_path: Path) -> None:
+    directory = stored(tmp_path / "t-0", [[(0, 0), (3, 1), (3, 2)]], [(0, 0), (9, 1)])
+    path = directory / f"{0:020}.log"
+    path.write_bytes(flip(path.read_bytes(), 16, 0))  # the magic of the first batch
+    with klog.Log.open(directory, read_only=True, recovery="skip") as log:
+        assert [record.leader_epoch for record in log.read(1)] == [3, 3]
+
+
+def test_a_load_leaves_no_closed_segment_open_that_it_has_read_for_epochs(tmp_path: Path) -> None:
+    directory = stored(tmp_path / "t-0", [[(0, 0), (1, 1)], [(1, 2), (2, 3)], [(3, 4)]])
+    klog.Log.open(directory).close()
+    with klog.Log.open(directory, clean_shutdown=True) as log:
+        links = (f"/proc/self/fd/{number}" for number in os.listdir("/proc/self/fd"))
+        paths = {os.readlink(link) for link in links if os.path.lexists(link)}
+        assert not {segment.path for segment in log.segments[:-1]} & paths
+
+
+@pytest.mark.parametrize("clean", [True, False])
+@pytest.mark.parametrize(
+    ("base", "start", "entries", "wanted"),
+    [
+        (0, 1, [(0, 0), (1, 2)], [(0, 1), (1, 2)]),
+        (0, 3, [(0, 0), (1, 2)], [(1, 3)]),
+        (1, 1, [(4, 1)], [(4, 1)]),
+        (2, 2, [(0, 2), (5, 3)], [(0, 2)]),
+    ],
+)
+def test_a_load_drops_the_epochs_outside_the_log(
+    tmp_path: Path, clean: bool, base: int, start: int, entries: Epochs, wanted: Epochs
+) -> None:
+    """At its start, and above its end. Without a record, the last epoch begins and ends at the log end."""
+    directory = stored(tmp_path / "t-0", [[(0, 0), (0, 1), (1, 2), (1, 3)]], entries)
+    if base:
+        (directory / f"{0:020}.log").unlink()
+        (directory / f"{base:020}.log").touch()
+    with klog.Log.open(directory, clean_shutdown=clean, log_start_offset=start) as log:
+        assert log.leader_epochs == wanted
 
 
 # ---- a wrong bit in the epoch of a batch, which no checksum covers ---------------------------------------------------

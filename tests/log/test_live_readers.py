@@ -274,6 +274,18 @@ def test_a_reader_of_committed_records_goes_on_from_what_it_knows(tmp_path: Path
                     assert committed(reader) == committed(fresh)
 
 
+def test_a_reader_leaves_out_what_was_aborted_after_its_first_look(tmp_path: Path) -> None:
+    with (
+        Log.open(tmp_path / "t-0", clock=ManualClock(NOW)) as log,
+        Log.open(log.path, read_only=True, clock=ManualClock(NOW)) as reader,
+    ):
+        for sequence in range(3):
+            log.append_batches(transactional(7, 0, sequence))
+            log.append_batches(marker(7, 0, "abort"), origin="coordinator")
+            add(log)
+            assert [record.offset for record in reader.read(isolation="read_committed")] == [2, 5, 8][: sequence + 1]
+
+
 def test_a_cleaner_that_replaces_what_a_reader_replays_is_followed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import random
+import struct
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,6 +18,8 @@ from klog.log.state.snapshots import parse_snapshot, snapshot_offsets
 from klog.record import encode
 from klog.record.control import marker
 from klog.segment import Header, Segment, names
+from tests.support.damage import flip
+from tests.support.reseal import reseal
 
 T = 1_700_000_000_000
 CONFIG = {"index.interval.bytes": 100, "segment.index.bytes": 4096, "retention.ms": -1}
@@ -155,6 +158,66 @@ def test_stray_snapshots_are_deleted(tmp_path: Path, clean: bool) -> None:
         path.write_bytes((directory / names.file_name(4, ".snapshot")).read_bytes())
     with open_log(directory, clean_shutdown=clean):
         assert snapshot_offsets(str(directory)) == [1, 2, 4]
+
+
+def without(directory: Path, *snapshots: int) -> Path:
+    for offset in snapshots:
+        (directory / names.file_name(offset, ".snapshot")).unlink()
+    return directory
+
+
+def test_a_load_replays_from_the_newest_snapshot_on(tmp_path: Path, read_whole: list[int]) -> None:
+    """B3: no segment before it, and with it the batch that begins at its offset."""
+    directory = closed_cleanly(make(tmp_path / "t-0", {n: [data(n, producer=0, sequence=n)] for n in range(4)}))
+    without(directory, 4)
+    read_whole.clear()
+    with open_log(directory, clean_shutdown=True) as log:
+        assert (read_whole, log.producers[0].last_sequence) == ([3], 3)
+
+
+def test_a_load_reads_no_empty_segment(tmp_path: Path, read_whole: list[int]) -> None:
+    directory = make(tmp_path / "t-0", {0: [data(0, producer=7, sequence=0), data(1)], 2: [], 4: [data(4)]})
+    with open_log(directory, clean_shutdown=True, config={"cleanup.policy": "compact"}, recovery="kafka") as log:
+        assert (read_whole, sorted(log.producers)) == ([0, 4], [7])
+
+
+def test_snapshots_after_a_gap_are_at_base_offsets(tmp_path: Path) -> None:
+    """B2."""
+    directory = make(tmp_path / "t-0", {0: [data(0), data(1)], 5: [data(5)], 9: [data(9)]})
+    with open_log(directory, config={"cleanup.policy": "compact"}):
+        assert snapshot_offsets(str(directory)) == [5, 9, 10]
+
+
+def test_recovery_knows_the_last_five_batches_of_a_producer_in_any_segment(tmp_path: Path) -> None:
+    """A snapshot has only the last one."""
+    with open_log(producing(tmp_path / "t-0", 3)) as log:
+        assert log.append_batches(data(0, producer=7, sequence=1)).first_offset == 1
+        assert log.log_end_offset == 6
+
+
+@pytest.mark.parametrize("clean", [True, False])
+def test_a_load_forgets_expired_producers_that_it_has_replayed(tmp_path: Path, clean: bool) -> None:
+    directory = without(closed_cleanly(producing(tmp_path / "t-0", 2)), 4)
+    with open_log(directory, clean_shutdown=clean, clock=ManualClock(T + 2 * 86_400_000)) as log:
+        assert log.producers == {}
+
+
+def test_a_cut_at_the_base_offset_of_a_removed_segment(tmp_path: Path) -> None:
+    """The snapshot there went with the segment."""
+    directory = closed_cleanly(make(tmp_path / "t-0", {0: [data(0), data(1)], 2: [data(2)], 3: [data(3)]}))
+    with open(directory / names.file_name(0, ".log"), "ab") as file:
+        file.write(b"junk")
+    with open_log(directory, recovery="kafka", recovery_point=0) as log:
+        assert (log.log_end_offset, snapshot_offsets(str(directory))) == (2, [2])
+
+
+@pytest.mark.parametrize("kind", ["truncated", "link"])
+def test_an_unusable_snapshot_that_no_load_reads_is_removed(tmp_path: Path, kind: str) -> None:
+    directory = closed_cleanly(make(tmp_path / "t-0", {0: [data(0)], 1: [data(1)], 2: [data(2)]}))
+    path = without(directory, 2) / names.file_name(2, ".snapshot")
+    path.write_bytes(b"\0" * 13) if kind == "truncated" else path.symlink_to("nowhere")
+    with open_log(directory, clean_shutdown=True):
+        assert snapshot_offsets(str(directory)) == [1, 3]
 
 
 # ---- recovery point, indexes -----------------------------------------------------------------------------------------
@@ -304,6 +367,98 @@ def test_transaction_indexes_are_recovered(tmp_path: Path, how: str) -> None:
         assert [tuple(entry) for entry in log.aborted_transactions()] == ABORTED
         assert [record.offset for record in log.read(isolation="read_committed")] == [1, 2, 7, 9]
     assert len(list(directory.glob("*.txnindex"))) == 2
+
+
+def test_recovered_transaction_indexes_are_not_compared_again(tmp_path: Path, read_whole: list[int]) -> None:
+    with open_log(make(tmp_path / "t-0", transactions())) as log:
+        assert (log.aborted_transactions(), read_whole) == (ABORTED, [])
+
+
+def entry(*fields: int) -> bytes:
+    return struct.pack(">hqqqq", 0, *fields)
+
+
+@pytest.mark.parametrize("read_only", [True, False])
+@pytest.mark.parametrize(
+    "stored",
+    [
+        pytest.param(b"", id="empty"),
+        pytest.param(entry(7, 0, 3, 0) + entry(7, 0, 4, 1), id="at a batch of data"),
+        pytest.param(entry(7, 0, 4, 1) + entry(8, 1, 5, 6), id="at a commit"),
+        pytest.param(entry(9, 0, 4, 1), id="of another producer"),
+        pytest.param(entry(7, 0, 4, 1) + entry(9, 6, 8, 9), id="in another segment"),
+    ],
+)
+def test_batches_correct_a_transaction_index(tmp_path: Path, stored: bytes, read_only: bool) -> None:
+    directory = closed_cleanly(make(tmp_path / "t-0", transactions()))
+    (directory / names.file_name(2, ".txnindex")).write_bytes(stored)
+    with open_log(directory, clean_shutdown=True, read_only=read_only) as log:
+        assert log.aborted_transactions() == ABORTED
+
+
+@pytest.mark.parametrize("byte", [8, 61, 70, None])
+def test_no_damaged_marker_takes_its_index_entry_away(tmp_path: Path, byte: int | None) -> None:
+    """Nor does one with a valid checksum that cannot be read, nor a missing one in an emptied segment."""
+    directory = closed_cleanly(make(tmp_path / "t-0", transactions()))
+    path = directory / names.file_name(2, ".log")
+    marker = end(4, "abort", 7)
+    damaged = flip(marker, byte or 0, 6)
+    damaged = reseal(damaged) if byte == 61 else damaged
+    path.write_bytes(b"" if byte is None else path.read_bytes().replace(marker, damaged))
+    with open_log(directory, clean_shutdown=True, recovery="kafka", config={"cleanup.policy": "compact"}) as log:
+        assert log.aborted_transactions() == ABORTED
+
+
+@pytest.mark.parametrize(("kind", "kept"), [("abort", [(0, 0, 1, 2)]), ("commit", [])])
+def test_an_entry_whose_records_the_cleaner_has_removed_needs_an_abort_marker(
+    tmp_path: Path, kind: str, kept: list[tuple[int, ...]]
+) -> None:
+    directory = closed_cleanly(make(tmp_path / "t-0", {0: [end(1, kind, 0), data(2)], 3: [data(3)]}))
+    (directory / names.file_name(0, ".txnindex")).write_bytes(entry(0, 0, 1, 2))
+    with open_log(directory, clean_shutdown=True) as log:
+        assert log.aborted_transactions() == kept
+
+
+def test_a_transaction_begins_where_its_entry_says_if_a_marker_before_it_is_damaged(tmp_path: Path) -> None:
+    """Else the records of the transaction that this marker committed would be hidden."""
+    commit = end(1, "commit", 7)
+    batches = [
+        *(data(0, producer=7, sequence=0, transactional=True), commit),
+        *(data(2, producer=7, sequence=1, transactional=True), end(3, "abort", 7)),
+    ]
+    directory = closed_cleanly(make(tmp_path / "t-0", {0: batches, 4: [data(4)]}))
+    path = directory / names.file_name(0, ".log")
+    path.write_bytes(path.read_bytes().replace(commit, commit[:-1] + b"\xff"))
+    with open_log(directory, clean_shutdown=True) as log:
+        assert log.aborted_transactions() == [(7, 2, 3, 4)]
+
+
+def test_a_load_rewrites_a_transaction_index_with_an_invalid_format(tmp_path: Path) -> None:
+    directory = closed_cleanly(make(tmp_path / "t-0", transactions()))
+    path = directory / names.file_name(2, ".txnindex")
+    sound = path.read_bytes()
+    path.write_bytes(b"\1" + sound[1:])
+    with open_log(directory, clean_shutdown=True) as log:
+        assert path.read_bytes() == sound
+        assert [text.partition(":")[0] for text in log.recovery.details] == ["transaction index rebuilt"]
+
+
+def test_the_state_before_a_segment_has_no_batch_that_claims_to_be_in_it(tmp_path: Path) -> None:
+    """R1 of producers.py. The base offset of the first marker, 2, has a wrong bit."""
+    batches = [data(0, producer=7, sequence=0, transactional=True), data(1), end(3, "abort", 7)]
+    later = [data(3, producer=7, sequence=1, transactional=True), end(4, "abort", 7)]
+    with open_log(make(tmp_path / "t-0", {0: batches, 3: later}), clean_shutdown=True, read_only=True) as log:
+        assert log.aborted_transactions(3) == [(7, 0, 4, 5)]
+
+
+def test_a_transaction_index_at_the_log_start_is_rebuilt_without_the_snapshot_there(tmp_path: Path) -> None:
+    """B5: where the transactions below the log start began is not known any more."""
+    directory = closed_cleanly(make(tmp_path / "t-0", transactions()))
+    for suffix in (".log", ".index", ".timeindex"):
+        (directory / names.file_name(0, suffix)).unlink()
+    (directory / names.file_name(2, ".txnindex")).unlink()
+    with open_log(directory, clean_shutdown=True, read_only=True, log_start_offset=2) as log:
+        assert log.aborted_transactions() == [(7, 3, 4, 5), ABORTED[1]]
 
 
 # ---- below the log start ---------------------------------------------------------------------------------------------

@@ -19,6 +19,7 @@ import klog
 from klog.clock import ManualClock
 from klog.disk import LogFile, RealFiles
 from klog.errors import (
+    CorruptBatch,
     InvalidProducerEpoch,
     InvalidTxnState,
     StorageOffline,
@@ -26,14 +27,16 @@ from klog.errors import (
 )
 from klog.log.read import aborted_transactions
 from klog.log.state._log_core import LogCore
-from klog.log.state.snapshots import format_snapshot
+from klog.log.state.snapshots import format_snapshot, read_snapshot
 from klog.segment import Segment
 from tests.support.abandon import abandon
 from tests.support.batches import NOW, batch, marker, produced, transactional
 from tests.support.crash_files import CrashFiles
+from tests.support.damage import flip
 from tests.support.faulty_io import FaultyIo
 from tests.support.logs import bases, one_log
 from tests.support.no_gc import no_gc
+from tests.support.reseal import reseal
 
 DAY = 86_400_000
 
@@ -498,6 +501,60 @@ def test_an_emptied_marker_decides_nothing(log: klog.Log) -> None:
     assert first_unstable(log) == 0 and log.log_end_offset == 2
     Producer(log, 1).end("abort")
     assert log.aborted_transactions() == [(1, 0, 2, 3)]
+
+
+def recovered(path: Path, *batches: bytes) -> klog.Log:
+    """A log of these batches after a crash."""
+    (path / "t-0").mkdir(exist_ok=True)
+    (path / "t-0" / f"{0:020}.log").write_bytes(b"".join(batches))
+    return opened(path, clean=False)
+
+
+def test_the_producer_of_an_emptied_marker_is_in_a_snapshot_after_a_crash(tmp_path: Path) -> None:
+    emptied = klog.record.encode(
+        [], base_offset=0, producer_id=1, producer_epoch=0, is_control=True, is_transactional=True,
+        max_timestamp=NOW, last_offset_delta=0,
+    )  # fmt: skip
+    sent = transactional(2, 0, 0, base_offset=1), marker(2, 0, "abort", base_offset=2)
+    (tmp_path / "t-0").mkdir()
+    (tmp_path / "t-0" / f"{3:020}.log").touch()
+    with recovered(tmp_path, emptied, *sent) as log:
+        assert log.aborted_transactions() == [(2, 1, 2, 3)]
+        assert sorted(read_snapshot(log.path, 3)) == [1, 2]
+
+
+def test_a_long_transaction_begins_with_its_first_batch_after_a_crash(tmp_path: Path) -> None:
+    """Also if it is not the first one of its producer, and if of other producers only the last batches count."""
+    batches = [transactional(1, 0, 0, base_offset=0), marker(1, 0, "commit", base_offset=1)]
+    batches += [transactional(1, 0, number - 1, base_offset=number) for number in range(2, 10)]
+    batches += [marker(1, 0, "abort", base_offset=10), batch(1, base_offset=11, leader_epoch=1)]
+    with recovered(tmp_path, *batches) as log:
+        assert (log.aborted_transactions(), list(log.producers)) == ([(1, 2, 10, 11)], [1])
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (b"\0\0\x01\0\0\3", 2**24 + 3),
+        (b"\0\0\x01\0\0\3 more", 2**24 + 3),
+        (b"\0\0\xff\xff\xff\xfe", -2),
+        (b"\0\0\0\0\3", -1),
+        (None, -1),
+    ],
+)
+def test_the_coordinator_epoch_of_a_marker_after_a_crash(tmp_path: Path, value: bytes | None, expected: int) -> None:
+    """-1 if the value is too short for it."""
+    ended = klog.record.encode(
+        [(klog.record.control.control_key("commit"), value, NOW)],
+        producer_id=1, producer_epoch=0, is_control=True, is_transactional=True,
+    )  # fmt: skip
+    with recovered(tmp_path, ended) as log:
+        assert log.producers[1].coordinator_epoch == expected
+
+
+def test_recovery_names_a_marker_with_a_valid_checksum_that_cannot_be_read(tmp_path: Path) -> None:
+    with pytest.raises(CorruptBatch, match="t-0"):
+        recovered(tmp_path, reseal(flip(marker(1, 0, "commit"), 61, 6)))  # the length of the record
 
 
 @pytest.mark.parametrize("begun", [None, 75])

@@ -46,33 +46,34 @@ def learn_epochs(epochs: LeaderEpochCache, segments: Sequence[Segment]) -> None:
 
 def mend_epochs(
     epochs: LeaderEpochCache, segments: Sequence[Segment], log_end: int, last_epoch: int | None = None
-) -> bool:
-    """Resolve contradictions between entries and batches by B1 to B5. Returns True if the entries have changed.
+) -> None:
+    """Resolve contradictions between entries and batches by B1 to B5.
 
     The first entry is not checked: it moves with the log start. last_epoch: that of the last batch, None if the caller
     does not know it.
     """
     entries = epochs.entries
     if not entries:
-        return False
-    stand = not epochs.fell and (len(entries) == 1 or all(_stands(each, segments, log_end) for each in entries[1:]))
+        return
+    stand = not epochs.fell and (len(entries) == 1 or all(_stands(each, segments) for each in entries[1:]))
     if stand:
         if last_epoch is None:
             last = _reaching(log_end - 1, segments)
-            last_epoch = -1 if last is None else last.leader_epoch
+            if last is None:
+                return
+            last_epoch = last.leader_epoch
         if last_epoch in (-1, _epoch_before(entries, log_end)):
-            return False
+            return
     runs, ordered = _runs(segments)
     if not epochs.fell and (not ordered or _one_wrong_bit(runs, epochs, segments, log_end)):
-        return False
+        return
     runs = _settled(runs)
     if any(after.epoch < before.epoch for before, after in itertools.pairwise(runs)):
-        return False
+        return
     if not stand or any(_lower(run, epochs) for run in runs):
         epochs.put_back([])
     for run in runs:
         epochs.learn(run.epoch, run.start)
-    return epochs.entries != entries
 
 
 def _lower(run: _Run, epochs: LeaderEpochCache) -> bool:
@@ -101,7 +102,6 @@ def _runs(segments: Sequence[Segment]) -> tuple[list[_Run], bool]:
                 runs[-1].lone = False
             else:
                 runs.append(_Run(header.leader_epoch, header.base_offset, alone))
-            runs[-1].lone &= alone
     return runs, ordered
 
 
@@ -148,23 +148,19 @@ def _one_wrong_bit(runs: Sequence[_Run], epochs: LeaderEpochCache, segments: Seq
 def _is_one_batch(segments: Sequence[Segment], start: int, stop: int) -> bool:
     """Do the offsets [start, stop) have no more than one batch?"""
     first = _reaching(start, segments)
-    second = None if first is None or first.next_offset >= stop else _reaching(first.next_offset, segments)
+    second = None if first is None else _reaching(first.next_offset, segments)
     return second is None or second.base_offset >= stop
 
 
-def _stands(entry: tuple[int, int], segments: Sequence[Segment], log_end: int) -> bool:
+def _stands(entry: tuple[int, int], segments: Sequence[Segment]) -> bool:
     """Does the batch at an entry's offset have its epoch, and the batch before an earlier one?
 
     In a gap that the cleaner left, both may be batches of later epochs.
     """
     epoch, start = entry
-    if start >= log_end:
-        return start == log_end
     at, before = _reaching(start, segments), _reaching(start - 1, segments)
-    if at is not None and at.leader_epoch != epoch and at.leader_epoch >= 0:
-        in_a_hole = at.leader_epoch > epoch and at.base_offset > start
-        if not in_a_hole:
-            return False
+    if at is not None and (0 <= at.leader_epoch < epoch or (at.leader_epoch > epoch and at.base_offset <= start)):
+        return False
     return before is None or before.leader_epoch < epoch or before.base_offset >= start
 
 
@@ -178,9 +174,9 @@ def _epoch_before(entries: Sequence[tuple[int, int]], offset: int) -> int:
 
 def _reaching(offset: int, segments: Sequence[Segment]) -> Header | None:
     """The first batch that ends at or after an offset. None also if it is damaged: its readers get CorruptBatch."""
-    at = number_of(segments, offset)
     with contextlib.suppress(CorruptBatch, OSError):
-        for segment in segments[at : at + 2]:
+        for number in range(number_of(segments, offset), len(segments)):
+            segment = segments[number]
             header = segment.locate(offset) if segment.size else None
             if segment is not segments[-1]:
                 segment.close()  # closed segments keep no file open until they are read

@@ -25,7 +25,7 @@ from klog.log.directory._listing import Listing
 from klog.log.load.batch_epochs import learn_epochs, mend_epochs
 from klog.log.load.damage import contradicted, notable_headers
 from klog.log.load.inputs import Findings, Inputs
-from klog.log.load.replay import replay
+from klog.log.load.replay import is_commit, replay
 from klog.log.state.leader_epochs import LeaderEpochCache
 from klog.log.state.producers import Producers
 from klog.log.state.snapshots import Snapshots, is_snapshot_size, read_snapshot
@@ -45,14 +45,12 @@ class DerivedState:
         self.epochs = LeaderEpochCache(inputs.directory, inputs.files)
         self.epochs.load()
         self.producers: Producers | None = None  # the state up to where recovery is
-        self._lost = self.epochs.problem is not None or not self.epochs.entries
+        self._lost = not self.epochs.entries
         self._inputs = inputs
-        self._log_start = inputs.log_start_offset
         self._snapshots = Snapshots(inputs.directory, inputs.files, listing.snapshots)
 
     def begin(self, segments: Sequence[Segment], number: int, log_start: int) -> None:
         """Recovery begins with segments[number]."""
-        self._log_start = log_start
         before, base = segments[:number], segments[number].base_offset
         if self._lost:
             learn_epochs(self.epochs, before)
@@ -64,8 +62,8 @@ class DerivedState:
         """Apply the next segment that recovery has checked."""
         producers = self.producers
         assert producers is not None
-        if producers.end_offset <= self._log_start:
-            producers.clear(self._log_start)  # B5
+        if producers.end_offset <= self._inputs.log_start_offset:
+            producers.clear(self._inputs.log_start_offset)  # B5
         producers.skip_to(segment.base_offset)
         producers.take_snapshot()  # of the state before this segment; writes nothing if it was loaded from a snapshot
         epochs = self.epochs if self._lost else None  # B6
@@ -80,16 +78,13 @@ class DerivedState:
         """Finish after the last segment: the producers at the log end. last_epoch: that of the last batch, if known."""
         self._finish_epochs(segments, log_start, log_end, last_epoch)
         producers, inputs = self.producers, self._inputs
-        reload = producers is None or producers.end_offset > log_end
-        self._remove_snapshots(segments, log_start, log_end, newest_is_read=reload)
-        if producers is None or reload:
+        self._remove_snapshots(segments, log_start, log_end, newest_is_read=producers is None)
+        if producers is None:
             passed = _last_but_one(segments)
             usable = _usable_to(inputs, log_end)
             producers = producers_at(inputs, segments, log_start, log_end, usable, self._snapshots, passed)
-        else:
-            if log_end <= log_start:
-                producers.clear(log_start)  # B5
-            producers.end_at(log_end)
+        elif log_end <= log_start:
+            producers.clear(log_start)  # B5
         if producers.entries:
             producers.expire(inputs.clock.wall_ms(), inputs.producer_expiration_ms)
         producers.take_snapshot()
@@ -101,15 +96,16 @@ class DerivedState:
         If all records of a log are deleted, its last epoch begins and ends at the log end.
         """
         epochs, start = self.epochs, self._inputs.log_start_offset
-        learned = self.producers is None and self._lost
-        if learned:
-            learn_epochs(epochs, segments)
+        if self._lost and self.producers is None:
+            learn_epochs(epochs, segments)  # else recovery has learned them
         # The epoch of a leader without a record, or of records that a crash has lost, stays that of the leader.
         epochs.truncate_from_end(log_end + 1 if 0 < log_start == log_end else log_end)
-        if not epochs.entries and not learned:
+        if not epochs.entries and not self._lost:
             # The log start has passed every batch, or had passed them before a crash reset it.
             learn_epochs(epochs, segments)
-        if mend_epochs(epochs, segments, log_end, last_epoch):
+        entries = epochs.entries
+        mend_epochs(epochs, segments, log_end, last_epoch)
+        if epochs.entries != entries:
             _log.warning("event=epochs_mended path=%s", epochs.path)
         epochs.begin_at(epochs.current, log_end)  # the epoch of a leader must not decrease
         if start:
@@ -217,12 +213,10 @@ def replay_up_to(producers: Producers, segments: Sequence[Segment], end: int, sn
 
 def _position_of(segment: Segment, offset: int) -> int:
     """Position of the first batch that reaches an offset; 0 if damage may hide it."""
-    if offset <= segment.base_offset:
-        return 0
-    try:
-        header = segment.locate(offset)
-    except CorruptData:
-        return 0
+    header = None
+    if offset > segment.base_offset:
+        with contextlib.suppress(CorruptData):
+            header = segment.locate(offset)
     return 0 if header is None else header.position
 
 
@@ -266,7 +260,7 @@ def rebuild_txn_index(inputs: Inputs, segments: Sequence[Segment], segment: Segm
     entries += [
         known.pop(offset)
         for offset, marker in markers.items()
-        if offset in known and marker.producer_id == known[offset].producer_id
+        if offset in known and marker.producer_id == known[offset].producer_id and not is_commit(marker, segment.file)
     ]
     wrong = contradicted(segment, known)
     entries += [entry for offset, entry in known.items() if offset not in wrong]
@@ -290,9 +284,7 @@ def _agreed(stored: AbortedTransaction, found: AbortedTransaction, start: int, *
 def mend_txn_indexes(inputs: Inputs, listing: Listing, segments: Sequence[Segment], found: Findings) -> None:
     """Rebuild transaction indexes with an invalid format, after a crash or a clean shutdown."""
     present = set(listing.txn_indexes)
-    for segment in segments:
-        if segment.base_offset not in present:
-            continue
+    for segment in [each for each in segments if each.base_offset in present]:
         try:
             segment.txn_index.check()
         except CorruptIndex as error:
@@ -309,5 +301,4 @@ def _producers_before(inputs: Inputs, segments: Sequence[Segment], segment: Segm
             return producers
         except (CorruptSnapshot, FileNotFoundError):
             pass
-    before = [other for other in segments if other.base_offset < segment.base_offset]
-    return producers_at(inputs, before, start, segment.base_offset)
+    return producers_at(inputs, segments, start, segment.base_offset)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable
 
 from klog.disk import AlignedBuffer, LogFile, read_parts
@@ -18,15 +19,15 @@ _MARKERS_AT_ONCE = 256
 def replay(
     headers: Iterable[Header],
     file: LogFile,
-    producers: Producers | None,
+    producers: Producers,
     epochs: LeaderEpochCache | None,
     start: int,
     unreadable: list[Header] | None = None,
 ) -> list[AbortedTransaction]:
     """Apply batches from offset `start` on. Returns the transactions that they abort, in order.
 
-    headers: those of Scan.notable. epochs None: do not change them; producers None likewise. unreadable: gets the
-    markers that cannot be read, whose transactions stay open; None: raise CorruptBatch for them.
+    headers: those of Scan.notable. epochs None: do not change them. unreadable: gets the markers that cannot be read,
+    whose transactions stay open; None: raise CorruptBatch for them.
     """
     aborted: list[AbortedTransaction] = []
     of_producers: list[Header] = []
@@ -35,10 +36,8 @@ def replay(
         if epochs is not None and header.leader_epoch != learned:
             learned = header.leader_epoch
             epochs.learn(header.leader_epoch, header.base_offset)
-        if producers is not None and header.producer_id >= 0 and header.last_offset >= start:
+        if header.producer_id >= 0 and header.last_offset >= start:
             of_producers.append(header)
-    if producers is None:
-        return aborted
     remembered = _remembered(of_producers)
     markers = _Markers(file, [header for header in remembered if header.is_control and header.count])
     for header in remembered:
@@ -66,6 +65,14 @@ def replay(
         if ended is not None:
             aborted.append(ended)
     return aborted
+
+
+def is_commit(marker: Header, file: LogFile) -> bool:
+    """Does a marker commit its transaction? False also if it cannot be read."""
+    with contextlib.suppress(CorruptBatch):
+        batch = next(decode(file.read(marker.position, marker.size), path=file.path, file_position=marker.position))
+        return any(record.control_type == "commit" for record in batch)
+    return False
 
 
 def _remembered(headers: list[Header]) -> list[Header]:
