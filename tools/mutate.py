@@ -67,7 +67,14 @@ COMPILED = {
         ("tests/segment", "tests/log/test_fetch_range.py", "tests/log/test_time_lookup.py"),
     ),
 }
-TESTS = ("tests/log", "tests/segment", "tests/cleaner", "tests/crash", "tests/manager")
+TESTS = (
+    "tests/log",
+    "tests/segment",
+    "tests/cleaner",
+    "tests/crash",
+    "tests/manager",
+    "tests/spark/test_reindexing.py",
+)
 KINDS = "not deep and not java and not spark"
 WORK = ROOT / "build" / "mutation"
 LINES, RESULTS = WORK / "lines.json", WORK / "results.jsonl"

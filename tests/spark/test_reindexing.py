@@ -11,9 +11,12 @@ from pathlib import Path
 import pytest
 
 import klog
+from klog.disk import LogFile
 from klog.errors import AlreadyLocked
 from klog.spark.reindexing import Outcome, Reindexing, Work, locked, rebuild
 from tests.support import golden
+from tests.support.batches import marker, transactional
+from tests.support.damage import flip
 from tests.support.killer import killed_at
 from tests.support.recorded_files import RecordedFiles
 
@@ -114,6 +117,82 @@ def test_a_damaged_segment_keeps_its_indexes(tmp_path: Path) -> None:
         name: data for name, data in before.items() if name not in own
     }
     assert kept.read_bytes() == b"as it is"
+
+
+def test_a_segment_with_a_wrong_base_offset_keeps_its_indexes(tmp_path: Path) -> None:
+    """N3: no checksum covers it."""
+    fill(tmp_path)
+    log = sorted((tmp_path / "t-1").glob("*.log"))[1]
+    log.write_bytes(flip(log.read_bytes(), 6))
+    kept = log.with_suffix(".index")
+    kept.write_bytes(b"as it is")
+    assert "offset_order" in str(reindex(tmp_path)[1][-1])
+    assert kept.read_bytes() == b"as it is"
+
+
+class RecordedSyncs(RecordedFiles):
+    def fsync(self, file: LogFile) -> None:
+        self.calls.append(("sync", file.path))
+        super().fsync(file)
+
+
+def test_tasks_share_the_segments_of_a_partition(tmp_path: Path) -> None:
+    """Each segment is counted once, with its bytes. Only files that differ are staged, and they are on disk."""
+    fill(tmp_path)
+    closed = [path for number in range(2) for path in sorted((tmp_path / f"t-{number}").glob("*.log"))[:-1]]
+    closed[1].with_suffix(".index").unlink()
+    files, staged, tasks = RecordedSyncs(), list[Path](), 0
+
+    def build(work: Work) -> list[Outcome]:
+        nonlocal tasks
+        tasks += 1
+        files.calls.clear()
+        built = rebuild(work, files)
+        for each in built:
+            new = list(Path(each.directory).iterdir())
+            synced = [path for call, path in files.calls if call == "sync"]
+            assert synced[-1 - len(new) :] == [*map(str, new), each.directory]
+            staged.extend(new)
+        return built
+
+    rows = reindex(tmp_path, build, target=4096)
+    assert tasks > 2 and [path.name for path in staged] == [closed[1].with_suffix(".index").name]
+    assert sum(int(str(row[3])) for row in rows) == len(closed)
+    assert sum(int(str(row[4])) for row in rows) == sum(path.stat().st_size for path in closed)
+
+
+def test_the_indexes_have_the_size_that_the_config_allows(tmp_path: Path) -> None:
+    """N1: a recovery writes them so, too."""
+    fill(tmp_path / "a")
+    with klog.open(tmp_path / "a") as logs:
+        logs.alter_topic("t", {"segment.index.bytes": 24, "index.interval.bytes": 1})
+    shutil.copytree(tmp_path / "a", tmp_path / "b")
+    recover(tmp_path / "b")
+    reindex(tmp_path / "a")
+    assert indexes(tmp_path / "a") == indexes(tmp_path / "b")
+    assert {len(data) for name, data in indexes(tmp_path / "a").items()} == {24}
+
+
+@pytest.mark.parametrize("lost", [True, False])
+def test_transaction_indexes_are_those_of_the_batches(tmp_path: Path, lost: bool) -> None:
+    """N1: a segment without aborted transactions has none, or an empty file in place of a wrong one."""
+    with klog.open(tmp_path, create=True) as logs:
+        logs.create_topic("t")
+        log = logs.log("t")
+        for kind in ("abort", "commit"):
+            log.append_batches(transactional(7, 0, log.log_end_offset // 2))
+            log.append_batches(marker(7, 0, kind), origin="coordinator")
+            log.roll()
+        log.append([(b"k", b"v")])
+    first, second = (tmp_path / "t-0" / f"{base:020}.txnindex" for base in (0, 2))
+    sound = first.read_bytes()
+    if lost:
+        first.unlink()
+    else:
+        second.write_bytes(sound)
+    assert [row[5] for row in reindex(tmp_path)] == [1]
+    assert first.read_bytes() == sound
+    assert not second.exists() if lost else second.read_bytes() == b""
 
 
 def test_names_that_a_killed_reindexing_has_replaced_are_synced(tmp_path: Path) -> None:
