@@ -29,6 +29,7 @@ _NAMES = {
     "0.9.2342.19200300.100.1.1": "UID",
 }
 _TEXTS = (0x0C, 0x13, 0x14, 0x16, 0x1B, 0x1C, 0x1E)  # the tags of strings
+_LONG_TAG = 0x1F  # of a tag that has more than one byte
 _VERSION, _SUBJECT = 0xA0, 4  # the tag of the first field of a certificate, which may be missing, and a later field
 
 
@@ -135,8 +136,8 @@ class TlsSession:
             return False
         certificate = self._object.getpeercert(binary_form=True)
         if certificate:
-            name = distinguished_name(certificate)
             try:
+                name = distinguished_name(certificate)
                 self.principal = f"User:{name if self._principal_of is None else self._principal_of(name)}"
             except ValueError as error:
                 raise ssl.SSLError(str(error)) from None
@@ -163,7 +164,8 @@ class TlsSession:
 
 def distinguished_name(certificate: bytes) -> str:
     """The subject of a certificate, in DER as OpenSSL has checked it, as text, most specific first: CN=broker,O=klog.
-    RFC 2253, byte for byte as Java has it, since access rules name it."""
+    RFC 2253, byte for byte as Java has it, since access rules name it. Raises ValueError for lengths that DER
+    does not have, which OpenSSL reads."""
     (_, whole, _), *_ = _elements(certificate)
     (_, signed, _), *_ = _elements(whole)
     fields = [content for tag, content, _ in _elements(signed) if tag != _VERSION]
@@ -172,17 +174,25 @@ def distinguished_name(certificate: bytes) -> str:
 
 
 def _elements(der: bytes) -> Iterator[tuple[int, bytes, bytes]]:
-    """Yield the tag, the content, and all bytes of each element."""
+    """Yield the tag, the content, and all bytes of each element. Raises ValueError."""
     at = 0
     while at < len(der):
-        begin, size = at, der[at + 1]
+        begin, size = at, der[at + 1] if at + 1 < len(der) else 0xFF
         at += 2
         if size & 0x80:
-            length = size & 0x7F
-            size = int.from_bytes(der[at : at + length])
-            at += length
+            length = der[at : at + (size & 0x7F)]
+            at += len(length)
+            size = int.from_bytes(length)
+            if size < 0x80 or not length[0]:  # also an indefinite length, of no bytes
+                raise _not_der(begin)
+        if der[begin] & _LONG_TAG == _LONG_TAG or at + size > len(der):
+            raise _not_der(begin)
         yield der[begin], der[at : at + size], der[begin : at + size]
         at += size
+
+
+def _not_der(position: int) -> ValueError:
+    return ValueError(f"the client's certificate is not DER at byte {position} of an element; issue it again")
 
 
 def _attribute(der: bytes) -> str:

@@ -30,15 +30,19 @@ def oid(dotted: str) -> bytes:
     return element(_OID, bytes(out))
 
 
-def certificate(subject: Iterable[Iterable[Attribute]]) -> bytes:
+def name(subject: Iterable[Iterable[Attribute]]) -> bytes:
     """subject: relative names, each of one or more attributes."""
-    name = element(
+    return element(
         _SEQUENCE,
         *(
             element(_SET, *(element(_SEQUENCE, oid(kind), element(tag, value)) for kind, tag, value in each))
             for each in subject
         ),
     )
+
+
+def certificate(name: bytes) -> bytes:
+    """name: of the subject, and of the issuer."""
     algorithm = element(_SEQUENCE, oid(_ECDSA))
     time = element(_TIME, b"260101000000Z")
     key = element(_SEQUENCE, element(_SEQUENCE, oid(_RSA), b"\5\0"), element(_BITS, b"\0", bytes(8)))

@@ -12,7 +12,7 @@ from klog.log.directory import versioned
 from klog.protocol import ApiKey, encode_data, encode_request, encode_response, messages
 from klog.protocol.layout import load
 from klog.record import iter_records
-from tests.fuzz.der import certificate
+from tests.fuzz.der import certificate, name
 from tests.support import wire
 from tests.support.batches import batch, marker, produced, transactional
 
@@ -82,7 +82,9 @@ def _tls() -> Iterator[bytes]:
     ):
         yield b"\1" + garbage
         yield b"\x0a" + garbage
-    yield b"\2" + certificate([[("2.5.4.3", 0x0C, b"broker")], [("2.5.4.10", 0x13, b"klog")]])
+    yield b"\2" + certificate(
+        name([[("2.5.4.3", 0x0C, b"broker"), ("2.5.4.9", 0x16, b"S 1, +")], [("2.5.4.10", 4, b"k")]])
+    )
 
 
 def _own() -> Iterator[bytes]:
@@ -96,8 +98,8 @@ def _texts() -> Iterator[bytes]:
         yield b"\0" + text.encode("latin-1")
         yield b"\1" + text.encode("latin-1")
     yield "\0grüße \U0001f600=\\t".encode()
-    for name in _NAMES:
-        yield b"\2" + name.encode()
+    for text in _NAMES:
+        yield b"\2" + text.encode()
 
 
 def _txnindex() -> Iterator[bytes]:

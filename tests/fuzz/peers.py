@@ -10,6 +10,7 @@ import contextlib
 import functools
 import hashlib
 import hmac
+import re
 import ssl
 import struct
 import tempfile
@@ -253,11 +254,19 @@ def tls_target(data: bytes) -> None:
 
 
 def _certificate(der: bytes) -> None:
-    """OpenSSL refuses a certificate, or its subject can be written."""
+    """A certificate that OpenSSL reads is refused, or its subject is written with all of its attributes."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     try:
         context.load_verify_locations(cadata=der)
+        read = context.get_ca_certs()
     except (ssl.SSLError, ValueError):
         return
-    for one in context.get_ca_certs(binary_form=True):
-        distinguished_name(one)
+    for stored, one in zip(context.get_ca_certs(binary_form=True), read, strict=True):
+        try:
+            name = distinguished_name(stored)
+        except ValueError as error:
+            if "not DER" not in str(error):
+                raise
+            continue
+        written = [each for each in re.split("[,+]", re.sub(r"(?s)\\.", "x", name)) if each]
+        assert len(written) == sum(map(len, one["subject"])), (name, one)

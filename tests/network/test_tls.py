@@ -16,6 +16,7 @@ from klog.clock import ManualClock
 from klog.disk import RealFiles
 from klog.network import FileSlice, Listener, Request, Server
 from klog.network.tls import distinguished_name, tls_context
+from tests.fuzz.der import certificate, element, oid
 from tests.support.network import Client, Inline, echo, ended, frame, serving
 from tests.support.patience import PATIENCE, until
 from tests.support.tls import Keys, made
@@ -117,6 +118,30 @@ def test_a_subject_is_written_as_java_writes_it(tmp_path: Path, subject: str, na
     """The names are those of X500Principal.getName()."""
     keys = made(tmp_path / "keys", subject)
     assert distinguished_name(ssl.PEM_cert_to_DER_cert(keys.certificate.read_text())) == name
+
+
+_ORGANIZATION = element(0x31, element(0x30, oid("2.5.4.10"), element(0x0C, b"klog")))
+
+
+@pytest.mark.parametrize(
+    "subject",
+    [
+        b"\x30\x80" + _ORGANIZATION + b"\0\0",
+        b"\x30\x81" + bytes((len(_ORGANIZATION),)) + _ORGANIZATION,
+        b"\x30\x82\0" + bytes((len(_ORGANIZATION),)) + _ORGANIZATION,
+        element(0x30, b"\x31\x80" + _ORGANIZATION[2:] + b"\0\0"),
+    ],
+    ids=["without a length", "a length of one byte more", "a length that begins with 0", "a set without a length"],
+)
+def test_a_subject_whose_lengths_are_not_ders_is_refused(subject: bytes) -> None:
+    """OpenSSL reads it. It was written as another name, such as an empty one, or raised IndexError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.load_verify_locations(cadata=certificate(subject))
+    (found,) = context.get_ca_certs()
+    assert found["subject"] == ((("organizationName", "klog"),),)
+    (stored,) = context.get_ca_certs(binary_form=True)
+    with pytest.raises(ValueError, match="not DER"):
+        distinguished_name(stored)
 
 
 def test_new_connections_use_a_reloaded_certificate_and_old_ones_go_on(keys: Keys, tmp_path: Path) -> None:
