@@ -70,7 +70,7 @@ def replay(
 def is_commit(marker: Header, file: LogFile) -> bool:
     """Does a marker commit its transaction? False also if it cannot be read."""
     with contextlib.suppress(CorruptBatch):
-        batch = next(decode(file.read(marker.position, marker.size), path=file.path, file_position=marker.position))
+        batch = next(decode(_Markers(file, [marker]).next(), path=file.path, file_position=marker.position))
         return any(record.control_type == "commit" for record in batch)
     return False
 
