@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import stat
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
@@ -83,6 +84,7 @@ class LogDirectory:
         self.closed_well: set[Partition] = set()  # closed cleanly in this run: loading them again needs no recovery
         self.closed_badly: set[Partition] = set()  # closed uncleanly: the next load must recover them
         self.directory_id: uuid.UUID | None = None
+        self.cluster_id: str | None = None  # of the broker whose directory it is
         self.flush_soon: Callable[[LogCore], bool] = lambda _log: False
         self._write_soon: Callable[[LogDirectory], bool] = lambda _directory: False
         self.lower_positions: Callable[[LogCore, int, bool], None] = lambda *_: None
@@ -131,12 +133,14 @@ class LogDirectory:
                 _log.warning("event=link_left_out path=%s", entry.path)  # see identity()
         if not self.read_only:
             self._lock = DirectoryLock(self.path)
+            self._warn_of_other_users()
         self.ignores_case = self._ignores_case([entry.name for entry in listed])
         self.points = self._read(checkpoint.RECOVERY_POINT)
         self.starts = self._read(checkpoint.LOG_START)
         self.high_watermarks = self._read(checkpoint.HIGH_WATERMARK)
         self._cleaned = cleaner_offsets.read(self.path)
-        self.directory_id = _directory_id(self.path)
+        properties = checkpoint.meta_properties(self.path)
+        self.directory_id, self.cluster_id = _directory_id(properties), properties.get("cluster.id")
         marker = checkpoint.clean_shutdown_path(self.path)
         self.was_clean = exists(marker)
         self._marker_text = checkpoint.clean_shutdown_text(marker)
@@ -147,6 +151,13 @@ class LogDirectory:
                 f"{self.path} is the directory of one partition: open it with klog.Log.open, or its log.dir "
                 f"{os.path.dirname(self.path)} with klog.open"
             )
+
+    def _warn_of_other_users(self) -> None:
+        with naming_the_next_step(self.path, reading=True):
+            mode = os.stat(self.path).st_mode
+        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+            note = "every user of the machine may remove and replace its files: chmod o-w"
+            _log.warning("event=writable_by_all path=%s note='%s'", self.path, note)
 
     def _ignores_case(self, entries: list[str]) -> bool:
         """Is a name found here if the case of its letters is changed? A reader of an empty directory need not know."""
@@ -522,9 +533,8 @@ def is_ordinary(topic: str) -> bool:
     return topic != CLUSTER_METADATA
 
 
-def _directory_id(path: str) -> uuid.UUID | None:
-    """Return directory.id of meta.properties, which a broker writes; None if it is missing or invalid. Raises
-    OSError."""
+def _directory_id(properties: dict[str, str]) -> uuid.UUID | None:
+    """Return directory.id of meta.properties, which a broker writes; None if it is missing or invalid."""
     with contextlib.suppress(ValueError):
-        return checkpoint.decode_uuid(checkpoint.meta_properties(path).get("directory.id", ""))
+        return checkpoint.decode_uuid(properties.get("directory.id", ""))
     return None

@@ -41,8 +41,8 @@ class DirectorySet:
     """Every log.dir, in the order they were given. Any thread."""
 
     def __init__(self, paths: Sequence[str], files: Files, *, create: bool, read_only: bool) -> None:
-        """Lock the directories, unless read_only. Raises AlreadyLocked, NotALogDirectory; OSError if none can be
-        used."""
+        """Lock the directories, unless read_only. Raises AlreadyLocked, NotALogDirectory; ValueError if they are of
+        different clusters; OSError if none can be used."""
         self._all = [LogDirectory(path, files, read_only=read_only) for path in paths]
         failure: OSError | None = None
         try:
@@ -59,11 +59,24 @@ class DirectorySet:
                     failure = error
                     directory.left_out(str(error))
                     _log.warning("event=directory_unusable path=%s reason=%s", directory.path, error)
+            if not read_only:
+                self._check_cluster()
             if not self.online():
                 raise StorageOffline(f"none of the log directories can be used: {self._reasons()}") from failure
         except BaseException:
             self.unlock()
             raise
+
+    def _check_cluster(self) -> None:
+        """Raise ValueError for directories of different clusters: topics of one name would count as one, and of two
+        copies of a partition one would be renamed as stray. Kafka: MetaPropertiesEnsemble.verify."""
+        known = [directory for directory in self._all if directory.cluster_id is not None]
+        for directory in known[1:]:
+            if directory.cluster_id != known[0].cluster_id:
+                raise ValueError(
+                    f"{directory.path} is of the cluster {directory.cluster_id!r}, {known[0].path} of "
+                    f"{known[0].cluster_id!r}, as meta.properties states: open them one by one, or with read_only=True"
+                )
 
     def __iter__(self) -> Iterator[LogDirectory]:
         return iter(self._all)

@@ -99,8 +99,8 @@ def open_directory(
     flush.ms=1000, unless the configuration sets flush.ms or flush.messages) or "sync" (append returns once the records
     are on disk). clock: the source of time, such as a klog.clock.ManualClock. files: the disk, for tests of klog.
 
-    Raises AlreadyLocked, FileNotFoundError, NotALogDirectory, InvalidConfig. Of several directories, those that cannot
-    be used are only offline, unless none is left: StorageOffline.
+    Raises AlreadyLocked, FileNotFoundError, NotALogDirectory, InvalidConfig, ValueError (directories of different
+    clusters). Of several directories, those that cannot be used are only offline, unless none is left: StorageOffline.
     """
     paths = as_paths(path)
     create, read_only = arguments.flag("create", create), arguments.flag("read_only", read_only)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, get_args
 from klog.arguments import INT_MAX, chosen, optional_whole, text
 from klog.disk import Files, Leases
 from klog.log import core
-from klog.log.directory.reader_positions import PositionFile, reader_name, stored_positions
+from klog.log.directory.reader_positions import PositionFile, reader_name, reader_names, stored_positions
 from klog.log.read.optional_decoding import optional_decoding
 from klog.log.read.positions import checked_position
 from klog.manager.topic_positions import TopicPosition, check_positions
@@ -98,6 +98,7 @@ class Readers:
         decoding = optional_decoding(source.topic, decode, on_bad, dead_letter)
         options = ReaderOptions(start, missing, isolation, commit_every, decoding)
         directory = self._directories.paths[0]
+        self._check_case(directory, group or name)
         file = PositionFile(directory, group or name, self._files)
         if group is None:
             leases, share = exclusive(directory, name, source.topic, source.partition), None
@@ -107,6 +108,17 @@ class Readers:
         reader = NamedReader(source, leases, share, file, name, options)
         self._open.add(reader)
         return reader
+
+    def _check_case(self, directory: str, name: str) -> None:
+        """Raise ValueError if the file of another reader would be that of this one."""
+        if self._directories.case_ignored is None:
+            return
+        for other in reader_names(directory):
+            if other != name and other.lower() == name.lower():
+                raise ValueError(
+                    f"the reader {name!r} differs from {other!r} only by case, which the file system of {directory} "
+                    "does not distinguish: choose another name"
+                )
 
     def committed(self) -> dict[str, dict[str, dict[int, int]]]:
         """Return all committed positions; see LogManager.readers."""

@@ -205,6 +205,35 @@ def test_an_unreadable_meta_properties_is_an_error(tmp_path: Path) -> None:
         klog.open(tmp_path / "a")
 
 
+def test_directories_of_different_clusters_are_not_written_together(tmp_path: Path) -> None:
+    """Each has topic t; one copy would be stray. A directory without meta.properties goes with any."""
+    paths = [tmp_path / name for name in "abc"]
+    for path, cluster in zip(paths, ("one", "other", None), strict=True):
+        with klog.open(path, create=True) as logs:
+            if cluster is not None:
+                logs.create_topic("t")
+                (path / "meta.properties").write_text(f"version=1\ncluster.id={cluster}\n")
+    before = {path: tree(path) for path in paths}
+    with pytest.raises(ValueError, match=r"b is of the cluster 'other', .*a of 'one'.* read_only=True"):
+        klog.open([paths[2], *paths[:2]])
+    assert {path: tree(path) for path in paths} == before
+    klog.open(paths, read_only=True).close()
+    klog.open(paths[::2]).close()
+
+
+@pytest.mark.parametrize(("mode", "warns"), [(0o750, False), (0o775, False), (0o777, True), (0o1777, False)])
+def test_a_directory_that_every_user_may_write_is_a_warning(
+    tmp_path: Path, mode: int, warns: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    """With the sticky bit, as /tmp has it, others can neither remove nor rename its files."""
+    tmp_path.chmod(mode)
+    klog.open(tmp_path).close()
+    assert ("every user of the machine may remove" in caplog.text) == warns
+    caplog.clear()
+    klog.open(tmp_path, read_only=True).close()
+    assert caplog.text == ""
+
+
 def test_log_creates_no_log(tmp_path: Path) -> None:
     """LM1: a created log has its directory and partition.metadata, and accepts appends; others stay unknown."""
     with opened(three(tmp_path)) as logs:

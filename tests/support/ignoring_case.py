@@ -33,6 +33,10 @@ def main(path: str) -> None:
         assert os.path.samefile(f"{path}/a-0", f"{path}/A-0"), "the names are not folded"
         refuses(logs, lambda: logs.create_topic("a", 3), InvalidTopic, NAME)
         refuses(logs, lambda: logs.log("a", 0), UnknownTopicOrPartition, "no topic 'a'")
+        for _ in range(2):
+            with logs.reader("A", "G") as reader:
+                reader.commit()
+        refuses(logs, lambda: logs.reader("A", "g"), ValueError, "the reader 'g' differs from 'G' only by case")
         logs.create_topic("b")
         logs.delete_topic("b")
         logs.create_topic("B")
