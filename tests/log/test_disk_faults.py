@@ -193,6 +193,31 @@ def test_an_error_of_the_kernel(tmp_path: Path, kernel: FaultyIo, case: Case) ->
         assert not [problem for problem in again.verify().problems if problem.kind != "leftover"]
 
 
+@pytest.mark.parametrize("error", [errno.EIO, errno.ENOSPC])
+def test_a_torn_append_that_cannot_be_undone_takes_the_log_offline(
+    tmp_path: Path, kernel: FaultyIo, error: int
+) -> None:
+    """F15, P6: the part of a batch that is left is no record, for readers, after the next load, or for later appends."""
+    path = tmp_path / "t-0"
+    log = opened(path, files=RealFiles(kernel.table))
+    log.append([(b"k", b"first" * 20)])
+    torn, full = kernel.rule("pwrite", at_most=5, times=1), kernel.rule("pwrite", error=errno.ENOSPC, nth=2)
+    stays = kernel.rule("ftruncate", error=error)
+    with pytest.raises(OSError, match=r"\[Errno") as caught:
+        log.append([(b"k", b"second" * 20)])
+    assert caught.value.errno == errno.ENOSPC and all(map(kernel.hits, (torn, full, stays)))
+    kernel.heal()
+    assert "undoing it failed" in (log.offline or "") and values(log) == [b"first" * 20]
+    with pytest.raises(StorageOffline, match="open it again"):
+        log.append([(b"k", b"third")])
+    with contextlib.suppress(StorageOffline):
+        log.close()
+    with opened(path) as again:
+        assert again.append([(b"k", b"third")]).first_offset == 1
+        assert values(again) == [b"first" * 20, b"third"]
+        assert not [problem for problem in again.verify().problems if problem.kind != "leftover"]
+
+
 # ---- reading a disk that fails ---------------------------------------------------------------------------------------
 
 
