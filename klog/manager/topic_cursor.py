@@ -142,7 +142,9 @@ class TopicCursor:
             self._last_of(log).begin(log._core)
             start, stop = self._next_of(log), log.bound(self._isolation)
             if start >= stop:
-                return
+                if self._settles(log):
+                    return
+                continue
             reader = log.read(start, stop, isolation=self._isolation, include_control=self._include_control)
             part = _Part(reader, stop, rewritten, self.position[log.partition])
             yield part
@@ -158,12 +160,24 @@ class TopicCursor:
                 self._note_last(log, part.last, part.at)
             if log._core.rewritten == part.rewritten:
                 self._passed(log.partition, part.at, part.stop)
-                part.done = True
+                part.done = self._settles(log)
             else:  # its end may be beyond what a truncation has left, and what was appended there is to be read
                 part.done = self.position.get(log.partition) != part.at
         except LogTruncated:
             if not self._goes_on(log):
                 raise
+
+    def _settles(self, log: Log) -> bool:
+        """Nothing is left to read. False if it goes on elsewhere after a truncation (C3)."""
+        position = self.position.get(log.partition)
+        try:
+            if position is not None:
+                self._last_of(log).settle(log._core, position)
+        except LogTruncated:
+            if not self._goes_on(log):
+                raise
+            return False
+        return True
 
     def _passed(self, partition: int, at: int, stop: int) -> None:
         """Go past control records, and offsets that were compacted away, up to the end of a range. Not if the position

@@ -12,6 +12,7 @@ import pytest
 import klog
 from klog.errors import LogTruncated
 from klog.log.read.chunks import FetchedChunk
+from tests.support.batches import marker
 from tests.support.logs import WHERE, seen
 
 OLD, NEW = [(b"k", b"old")], [(b"k", b"new")]
@@ -72,6 +73,40 @@ def test_a_truncation_below_the_position(logs: klog.LogManager, reading: klog.Lo
     if isinstance(reader, klog.NamedReader):
         reader.seek(2)
         assert len(take(reader)) == end - 2
+
+
+@EACH
+def test_a_truncation_of_a_marker_below_the_position(
+    logs: klog.LogManager, reading: klog.LogManager, kind: str
+) -> None:
+    """The last record that was returned is still there."""
+    made, take = READERS[kind]
+    logs.log("t").append_batches(marker(7, 0, "abort"), origin="coordinator")
+    reader = made(reading)
+    assert len(take(reader)) == 4
+    logs.log("t").truncate_to(4)
+    append(logs, NEW, 5)
+    for _ in range(2):
+        with pytest.raises(LogTruncated, match="below offset 5"):
+            take(reader)
+
+
+@pytest.mark.parametrize("end", [3, 9], ids=["shorter", "grown again"])
+@pytest.mark.parametrize("kind", ["log", "topic", "reader"])
+def test_a_truncation_before_the_first_record(
+    logs: klog.LogManager, reading: klog.LogManager, kind: str, end: int
+) -> None:
+    reader: Any
+    if kind == "log":
+        reader = reading.log("t").tail(timeout=0)
+    else:
+        reader = reading.tail("t", timeout=0) if kind == "topic" else reading.reader("t", "billing", start="latest")
+    assert list(reader) == []
+    logs.log("t").truncate_to(2)
+    append(logs, NEW, end - 2)
+    for _ in range(2):
+        with pytest.raises(LogTruncated, match="below offset 4"):
+            list(reader)
 
 
 @EACH

@@ -53,6 +53,17 @@ def check_left(log: LogCore, read: Iterable[Batch], position: int) -> None:
             raise truncated(log, position, next(batch.base_offset for batch in batches if not _has(log, batch)))
 
 
+def batch_before(log: LogCore, position: int) -> Header | None:
+    """The batch with the offset before a position. None if there is none, or if it cannot be read."""
+    offset = position - 1
+    with contextlib.suppress(CorruptData, OSError):
+        if offset >= log.log_start_offset and (found := locate(log.segments, offset)) is not None:
+            segment, at = found
+            header = find_offset(segment.file, at, segment.size, offset)
+            return None if header is None or header.base_offset > offset else header
+    return None
+
+
 def _has(log: LogCore, read: Batch) -> bool:
     offset = read.last_offset
     if offset >= log.log_end_offset:

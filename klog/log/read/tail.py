@@ -8,7 +8,8 @@ A record moves the position when it is returned, not when it is read: an iterati
 exception or a cancelled task, loses nothing for the next one.
 
 A truncation below the position is noticed also if the log has grown beyond it again: then the last record that was
-returned is another one (D1 of divergence). A cleaner may have removed it: then the truncation is not noticed.
+returned is another one (D1 of divergence), or the batch before a position that no record has set: that of "latest", or
+after a marker. A cleaner may have removed it: then the truncation is not noticed.
 """
 
 from __future__ import annotations
@@ -22,13 +23,14 @@ from klog.clock import SystemClock
 from klog.disk import Notifier, Waiter
 from klog.errors import BadValue, CorruptBatch
 from klog.log.read.chunks import FetchedChunk, chunks
-from klog.log.read.divergence import truncated
+from klog.log.read.divergence import batch_before, check_left, truncated
 from klog.log.read.in_thread import in_thread
 from klog.log.read.isolation import Isolation, bound
 from klog.log.read.refresh import refresh
 from klog.log.read.steady import note_next_offset
 from klog.log.state._log_core import LogCore
 from klog.record import Record
+from klog.segment import Header
 
 if TYPE_CHECKING:
     from klog.log.read.decoding import Decoded, Decoding
@@ -52,10 +54,11 @@ def waiter_for(logs: Iterable[LogCore], also: Iterable[str] = (), others: Iterab
 
 
 class LastReturned:
-    """The last record of a log that was returned. One task or thread."""
+    """The last record of a log that was returned, or the batch before a position beyond it. One task or thread."""
 
     def __init__(self) -> None:
         self._record: tuple[int, int] | None = None  # its offset and hash
+        self._passed: tuple[int, Header] | None = None  # a position that no record has set, and the batch before it
         self._found: tuple[LogCore, int] | None = None  # the log, and its `rewritten`, when it was last found there
         self._begun: tuple[LogCore, int] | None = None  # when the current read began
 
@@ -66,8 +69,24 @@ class LastReturned:
     def note(self, item: Record | Decoded) -> None:
         """This record was returned, or decoded."""
         record = item if isinstance(item, Record) else item.record
-        self._record = record.offset, _hash(record)
+        self._record, self._passed = (record.offset, _hash(record)), None
         self._found = self._begun
+
+    def settle(self, log: LogCore, position: int) -> bool:
+        """All below the position was read. False if that is not certain: the log was truncated since the read began.
+        Raises LogTruncated."""
+        begun = log, log.rewritten
+        if begun != self._begun:
+            return False
+        if self._record is not None and self._record[0] + 1 == position:
+            return True
+        if self._passed is None or self._passed[0] != position:
+            self.check(log, position)
+            before = batch_before(log, position)
+            if log.rewritten != begun[1]:
+                return False
+            self._passed, self._found = None if before is None else (position, before), begun
+        return True
 
     def note_chunk(self, chunk: FetchedChunk) -> None:
         """The records of this chunk were returned."""
@@ -78,18 +97,20 @@ class LastReturned:
 
     def check_held(self, log: LogCore, position: int) -> None:
         """Raise LogTruncated if the log ends below the position and records were returned; else as log.check_held."""
-        if self._record is not None and position > log.log_end_offset:
+        if position > log.log_end_offset and (self._record is not None or self._passed is not None):
             raise truncated(log, position, log.log_end_offset)
         log.check_held(position)
 
     def check(self, log: LogCore, position: int) -> None:
-        """Raise LogTruncated if another record has its offset in the log now, which may be another one than before:
-        after a move, or of a topic that was created again."""
+        """Raise LogTruncated if another record, or batch, has its offset in the log now, which may be another one than
+        before: after a move, or of a topic that was created again."""
         found = log, log.rewritten
-        if self._record is None or found == self._found:
+        if found == self._found or (self._record is None and self._passed is None):
             return
-        offset, known = self._record
-        if offset >= log.log_start_offset:
+        if self._passed is not None:
+            check_left(log, [self._passed[1]], position)
+        elif self._record is not None and self._record[0] >= log.log_start_offset:
+            offset, known = self._record
             for chunk in chunks(log, offset, offset + 1, "log_end", 1, False):
                 if any(_hash(record) != known for record in chunk.records(include_control=True)):
                     raise truncated(log, position, offset)
@@ -165,11 +186,11 @@ class Tail(Generic[T]):
                 at, last = item.offset + 1, item
                 self._offset = at
                 yield item
-            if self._offset == at:
-                self._offset = stop
         finally:
             if last is not None and self._offset >= at:
                 self._last.note(last)
+        if self._offset == at and self._last.settle(self._log, stop):
+            self._offset = stop
 
     def _left(self, quiet_since: float) -> float | None:
         """Seconds until the timeout: None for never, 0 or less for now."""
