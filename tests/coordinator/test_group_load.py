@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import uuid
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from klog.clock import ManualClock
 from klog.coordinator.groups import GroupCoordinator
 from klog.errors import CorruptData
+from klog.internal_topics import encode_key, encode_value
 from klog.protocol import ApiKey, ErrorCode
 from klog.record import Record, encode
 from tests.coordinator.harness import TOPIC, Groups, groups
@@ -120,6 +122,15 @@ def test_groups_that_kafka_has_written_are_loaded(tmp_path: Path) -> None:
         (b"\0\2\0\1", None),
         (b"\0\2\0\1g", b"\0\3\0"),
         (b"\0\2\0\1g", b"\0\x63"),
+        (
+            encode_key("consumer_group_current_member_assignment", group_id="g", member_id="m"),
+            encode_value(
+                "consumer_group_current_member_assignment",
+                0,
+                member_epoch=1,
+                assigned_partitions=[{"topic_id": uuid.UUID(int=7), "partitions": [0, 1], "assignment_epochs": [1]}],
+            ),
+        ),
     ],
 )
 def test_damaged_records_raise_corrupt_data(g: Groups, key: bytes | None, value: bytes | None) -> None:

@@ -24,6 +24,7 @@ from klog.coordinator.groups.describing import describe_groups
 from klog.coordinator.groups.group_conversion import can_become_classic, classic_members, to_classic, to_consumer
 from klog.coordinator.groups.refusal import Refused
 from klog.coordinator.groups.table import AppendFailed, GroupTable
+from klog.errors import CorruptData
 from klog.internal_topics.names import CONSUMER_OFFSETS
 from klog.logger import logger_of
 from klog.protocol import ErrorCode, messages
@@ -60,7 +61,7 @@ class ConsumerGroups:
     # ---- life: under the lock --------------------------------------------------------------------------------------
 
     def replay(self, record: Record) -> None:
-        """Apply a record while the coordinator loads."""
+        """Apply a record while the coordinator loads. Raises CorruptData."""
         from klog.internal_topics import decode  # reads schemas
 
         found = decode(record, CONSUMER_OFFSETS)
@@ -73,7 +74,10 @@ class ConsumerGroups:
                 return  # a tombstone of a group that is gone
             group = self._new(group_id)
             self._table.put(group)
-        group.apply([(found.type, found.key, found.value)])
+        try:
+            group.apply([(found.type, found.key, found.value)])
+        except ValueError as error:
+            raise CorruptData(f"a member of {group_id} cannot be decoded: {error}", offset=record.offset) from None
         if found.type == EPOCH and found.value is None:
             self._table.remove(group_id)
 
