@@ -66,6 +66,28 @@ def test_zeros_at_the_tail_are_cut(tmp_path: Path, zeros: int, policy: str) -> N
         assert log.recovery.bytes_truncated == zeros
 
 
+@pytest.mark.parametrize("size", [2**31 - 1, 2**31])
+def test_a_segment_may_have_two_gigabytes(tmp_path: Path, size: int) -> None:
+    """An index entry has no room for a greater position."""
+    directory = make(tmp_path)
+    os.truncate(directory / f"{0:020d}.log", size)  # it has no blocks
+    if size == 2**31:
+        for options in ({}, {"read_only": True}, {"clean_shutdown": True}):
+            with pytest.raises(CorruptLog, match=f"{size} bytes, more than the maximum"):
+                open_log(directory, **options)
+        return
+    with open_log(directory) as log:
+        assert (log.log_end_offset, log.recovery.bytes_truncated) == (COUNT, size - COUNT * SIZE)
+
+
+def test_a_reader_finds_the_log_end_without_an_index(tmp_path: Path) -> None:
+    """Something else has its name: the reader cannot read it, nor make another."""
+    directory = make(tmp_path)
+    (directory / f"{0:020d}.index").mkdir()
+    with open_log(directory, read_only=True) as log:
+        assert log.log_end_offset == COUNT
+
+
 @pytest.mark.parametrize("at", range(3, COUNT * SIZE, 11))
 def test_a_flipped_bit_above_the_recovery_point(tmp_path: Path, at: int) -> None:
     """Fault 7: strict refuses, or cuts only the last batch; kafka ends the log at the batch. No record is invented,

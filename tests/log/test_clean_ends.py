@@ -15,6 +15,8 @@ from klog.errors import KlogError
 from klog.log.load import loader
 from klog.log.options import Policy
 from klog.segment import names, settled_end
+from tests.support.batches import old
+from tests.support.damage import flip
 from tests.support.logs import NOW, tree
 
 END = 12
@@ -66,6 +68,33 @@ def test_a_clean_end_is_confirmed(original: Path) -> None:
     assert (end.next_offset, end.leader_epoch) == (END, 0)
     assert end.size == (original / names.file_name(2, names.LOG)).stat().st_size
     assert settled_end(str(original), 3) is None, "there is no such segment"
+
+
+@pytest.mark.parametrize("point", [0, 1, END - 1, END])
+@pytest.mark.parametrize("flipped", [False, True])
+@pytest.mark.parametrize("policy", ["strict", "kafka"])
+def test_another_recovery_point_than_the_end(
+    original: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: Policy, flipped: bool, point: int
+) -> None:
+    """strict compares the checksum of the last batch then: the headers alone would be confirmed."""
+    damaged = tmp_path / "damaged"
+    shutil.copytree(original, damaged)
+    path = damaged / names.file_name(2, names.LOG)
+    data = path.read_bytes()
+    path.write_bytes(flip(data, len(data) - 3) if flipped else data)
+    for (end, text, *_), _ in both(monkeypatch, damaged, tmp_path / "log" / "t-0", policy, point):
+        if flipped and policy == "strict" and point not in (0, END):
+            assert end == "CorruptLog" and f"contradicts the recovery point {point}" in text
+        else:
+            assert end == END
+
+
+def test_messages_of_old_formats_have_any_end(tmp_path: Path) -> None:
+    """The recovery point may be that of another copy: it refuses only an invalid batch."""
+    (tmp_path / "t-0").mkdir()
+    (tmp_path / "t-0" / names.file_name(0, names.LOG)).write_bytes(old(1, 0, 2))
+    with klog.Log.open(tmp_path / "t-0", clean_shutdown=True, recovery_point=1) as log:
+        assert log.log_end_offset == 3
 
 
 @pytest.mark.parametrize("policy", ["strict", "kafka"])

@@ -229,6 +229,7 @@ def test_a_lost_file_is_rebuilt_from_all_the_batches(tmp_path: Path, file: bytes
         assert log.leader_epochs == WANTED
     with klog.Log.open(directory, clean_shutdown=clean, recovery_point=0) as log:
         assert log.leader_epochs == WANTED
+        assert ("leader epochs rebuilt: " in log.recovery.reason) == (file not in (None, b"", b"0\n"))
     assert path.read_text().startswith("0\n10\n0 0\n1 4\n")
 
 
@@ -572,13 +573,17 @@ def test_a_load_knows_the_epoch_of_records_that_a_crash_has_lost(tmp_path: Path)
         assert (log.leader_epoch, log.leader_epochs, log.log_end_offset) == (2, [(0, 0), (1, 1)], 2)
 
 
-def test_a_reader_knows_the_epoch_that_a_truncation_inside_a_gap_leaves_without_a_record(tmp_path: Path) -> None:
+@pytest.mark.parametrize("start", [5, 12])
+def test_a_reader_knows_the_epoch_that_a_truncation_inside_a_gap_leaves_without_a_record(
+    tmp_path: Path, start: int
+) -> None:
     with one_log(tmp_path) as log:
-        for base, epoch in ((0, 1), (12, 2)):
+        for base, epoch in ((0, 1), (start, 2)):
             records = [(None, b"a")] * 4
             log.append_batches(encode(records, base_offset=base, leader_epoch=epoch), origin="replication")
-        log.truncate_to(14)
+        log.truncate_to(start + 2)
         with klog.Log.open(log.path, read_only=True) as reader:
+            assert reader.leader_epochs == [(1, 0)]
             assert (reader.leader_epoch, reader.log_end_offset) == (log.leader_epoch, 4) == (2, 4)
             log.append([(None, b"b")])
             assert [record.leader_epoch for record in reader.read()] == [1, 1, 1, 1, 2]

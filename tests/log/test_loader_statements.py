@@ -306,8 +306,25 @@ def test_files_marked_for_deletion_are_unlinked(tmp_path: Path) -> None:
 def test_a_clean_start_recovers_nothing(tmp_path: Path) -> None:
     """LC23: also where no recovery point was ever written."""
     directory = closed_cleanly(make(tmp_path / "t-0", {0: [data(0)], 1: [data(1)], 2: [data(2)]}))
-    with open_log(directory, clean_shutdown=True, recovery_point=0) as log:
-        assert (log.recovery.segments_scanned, log.recovery_point, log.log_end_offset) == (0, 3, 3)
+    for read_only in (False, True):
+        with open_log(directory, clean_shutdown=True, recovery_point=0, read_only=read_only) as log:
+            found = log.recovery
+            assert (log.recovery_point, log.log_end_offset) == (0 if read_only else 3, 3)
+        assert (found.segments_scanned, found.bytes_scanned, found.bytes_truncated, found.seconds) == (0, 0, 0, 0)
+        assert found.reason == ""
+
+
+@pytest.mark.parametrize("policy", ["strict", "kafka"])
+def test_a_wrong_base_offset_is_noted_and_left(tmp_path: Path, policy: str) -> None:
+    """C4: the batch after it shows that it is invalid."""
+    batches = [data(n) for n in range(4)]
+    batches[1] = flip(batches[1], 6)
+    directory = make(tmp_path / "t-0", {0: batches})
+    config = {"index.interval.bytes": 4096}
+    with open_log(directory, clean_shutdown=True, config=config, recovery=policy) as log:
+        assert f"at byte {len(batches[0])}, left as it is" in log.recovery.reason
+        assert log.log_end_offset == 4
+    assert (directory / f"{0:020d}.log").read_bytes() == b"".join(batches)
 
 
 def test_an_empty_last_segment(tmp_path: Path) -> None:
@@ -352,6 +369,28 @@ def transactions() -> dict[int, list[bytes]]:
 
 
 ABORTED = [(7, 0, 4, 1), (9, 6, 8, 9)]
+
+
+@pytest.mark.parametrize("how", ["torn marker", "stray entry", "damaged"])
+def test_a_transaction_index_ends_with_the_log(tmp_path: Path, how: str) -> None:
+    """Else an entry would abort records that are appended later."""
+    directory = make(tmp_path / "t-0", {0: [*transactions()[0], data(2), end(3, "abort", 7)]})
+    closed_cleanly(directory)
+    file, index = directory / f"{0:020d}.log", directory / f"{0:020d}.txnindex"
+    size = file.stat().st_size - 1
+    if how == "torn marker":
+        os.truncate(file, size)
+    elif how == "damaged":
+        index.write_bytes(b"\1" * 34)
+    else:
+        index.write_bytes(index.read_bytes() + struct.pack(">hqqqq", 0, 8, 1, 7, 8))
+    with open_log(directory, clean_shutdown=True, recovery_point=0) as log:
+        kept = [] if how == "torn marker" else [(7, 0, 3, 1)]
+        assert log.recovery.bytes_truncated == (size - file.stat().st_size if how == "torn marker" else 0)
+        assert ("a truncated batch at byte" in log.recovery.reason) == (how == "torn marker")
+        assert ("transaction index rebuilt" in log.recovery.reason) == (how == "damaged")
+        assert index.stat().st_size == 34 * len(kept)  # before a read corrects it
+        assert [tuple(entry) for entry in log.aborted_transactions()] == kept
 
 
 @pytest.mark.parametrize("how", ["all", "the last", "the last, without snapshots"])

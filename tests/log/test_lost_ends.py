@@ -181,6 +181,9 @@ def test_strict_refuses_a_log_with_an_emptied_segment(
     with klog.Log.open(path, recovery="kafka", **options) as log:
         expected = [*range(bases[LOST]), *range(bases[LOST + 1], len(OFFSETS))]
         assert [record.offset for record in log.read()] == expected
+    if read_only:
+        with klog.Log.open(path, recovery="skip", **options) as log:
+            assert log.log_end_offset == len(OFFSETS)
 
 
 def test_a_compaction_keeps_what_shows_the_loss(tmp_path: Path) -> None:

@@ -4,6 +4,8 @@ recovery point."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -184,6 +186,17 @@ def test_a_log_that_has_lost_every_segment(written: Path, clean: bool, policy: P
         ) as log:
             assert log.log_end_offset == 0 and log.recovery.offsets_missing == COUNT
             assert expected in log.recovery.reason
+
+
+def test_segments_below_the_log_start_are_deleted_and_closed(written: Path) -> None:
+    log_file(written, 6).with_suffix(".index").unlink()  # so that the load reads the .log
+    with opened(written, Case(lambda path: None, True, "refused", 20, start=20), "kafka") as log:
+        assert "all segments deleted: the log end 9 is below the log start 20" in log.recovery.reason
+        held = []
+        for fd in os.listdir("/proc/self/fd"):
+            with contextlib.suppress(OSError):  # that of the listing
+                held.append(os.readlink(f"/proc/self/fd/{fd}"))
+        assert [name for name in held if name.startswith(str(written)) and ".deleted" in name] == []
 
 
 # ---- caches ----------------------------------------------------------------------------------------------------------

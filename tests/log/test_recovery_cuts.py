@@ -102,6 +102,68 @@ def test_the_last_durable_batch_is_not_cut(tmp_path: Path, point: int) -> None:
         assert log.log_end_offset == 3
 
 
+@pytest.mark.parametrize("byte", [0x11, 0xEE])
+def test_a_durable_batch_that_was_overwritten_is_not_cut(tmp_path: Path, byte: int) -> None:
+    """C3: these bytes look like a base offset above the recovery point, but not like one of this segment."""
+    file, size = four_batches(tmp_path)
+    data = file.read_bytes()[: 3 * size] + bytes([byte]) * size
+    file.write_bytes(data)
+    with pytest.raises(CorruptLog, match="below the recovery point 4"):
+        opened(tmp_path, clean_shutdown=False, recovery_point=4)
+    assert file.read_bytes() == data
+
+
+def test_three_bytes_at_the_recovery_point_are_cut(tmp_path: Path) -> None:
+    """C3: an append that wrote no more was not durable."""
+    file, size = four_batches(tmp_path)
+    file.write_bytes(file.read_bytes() + bytes(3))
+    with opened(tmp_path, clean_shutdown=False, recovery_point=4) as log:
+        assert (log.log_end_offset, log.recovery.bytes_truncated) == (4, 3)
+    assert file.stat().st_size == 4 * size
+
+
+def test_a_torn_batch_after_a_truncation_inside_a_batch_is_cut(tmp_path: Path) -> None:
+    """C3: the batch before it ends below the recovery point, that of a broker after a flush, but it begins there."""
+    with opened(tmp_path) as log:
+        file = Path(log.segments[0].path)
+        for _ in range(2):
+            log.append([(b"k", b"v")] * 3)
+        log.truncate_to(5)
+        size = log.segments[0].size
+        log.append([(b"k", b"torn")])
+    os.truncate(file, file.stat().st_size - 1)
+    with opened(tmp_path, clean_shutdown=False, recovery_point=5) as log:
+        assert (values(log), log.segments[0].size) == ([b"v"] * 3, size)
+
+
+@pytest.mark.parametrize(("base", "point"), [(7, 2), (3, 4)])
+def test_a_whole_batch_at_the_end_stays(tmp_path: Path, base: int, point: int) -> None:
+    """C4: one that begins one bit away from the expected offset is invalid only if it crosses the recovery point, and
+    one that crosses it is invalid only if it does not begin where it should."""
+    with opened(tmp_path) as log:
+        for offset in (0, base):
+            log.append_batches(encode([(b"k", b"v", NOW)] * 3, base_offset=offset), origin="replication")
+    with opened(tmp_path, clean_shutdown=False, recovery_point=point) as log:
+        assert (log.log_end_offset, log.recovery.bytes_truncated) == (base + 3, 0)
+
+
+def test_a_cut_removes_all_later_segments(tmp_path: Path) -> None:
+    """C2: the report counts their bytes."""
+    with opened(tmp_path) as log:
+        for _ in range(4):
+            log.append([(b"k", b"v")])
+            log.roll()
+        file, size = Path(log.segments[0].path), log.segments[0].size
+    flip(file, size - 1)
+    with opened(tmp_path, recovery="kafka", clean_shutdown=False, recovery_point=0) as log:
+        found = log.recovery
+        assert ([segment.base_offset for segment in log.segments], log.log_end_offset) == ([0], 0)
+    assert (found.segments_scanned, found.bytes_scanned, found.bytes_truncated) == (1, size, 4 * size)
+    assert found.reason == (
+        f"{file}: a batch with an invalid checksum at byte 0, {size} bytes cut, log ends at 0, 4 later segments deleted"
+    )
+
+
 def test_a_load_syncs_closed_segments_that_a_broker_has_not_synced(tmp_path: Path) -> None:
     """S9: a broker syncs the segments that it rolls in the background; it may die before."""
     four_batches(tmp_path, roll_at=2)

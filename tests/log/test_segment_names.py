@@ -80,6 +80,7 @@ def test_kafka_reads_all_records_or_refuses(tmp_path: Path, base: int, step: int
         error = caught
     if error is not None:
         assert (error.path, step > 0, options) == (str(wrong), True, {"clean_shutdown": False})
+        assert f"the first batch begins at offset {base}, below" in error.reason
     assert wrong.stat().st_size == size
 
 

@@ -19,9 +19,10 @@ BEYOND = 6  # a flip of one of these bytes, the highest of a base offset, puts t
 class Batches:
     """A log of COUNT batches in one segment. Batch n has the time 1000 n."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, index_interval: int = 4096) -> None:
         self.path = path / "t-0"
-        with klog.Log.open(self.path, clean_shutdown=True) as log:
+        config = {"index.interval.bytes": index_interval}
+        with klog.Log.open(self.path, clean_shutdown=True, config=config) as log:
             for number in range(COUNT):
                 log.append([(b"k", b"%d" % (EACH * number + n), 1000 * number) for n in range(EACH)])
             (chunk,) = log.read().chunks()
@@ -74,10 +75,12 @@ def check(batches: Batches, at: int, bit: int) -> bool:
     if number == COUNT - 1 and field < BEYOND and not opens(batches, "skip"):
         return refused  # `klog repair` restores it
     with batches.open() as log:
-        found = readable(log)
+        found, end = readable(log), log.log_end_offset
     assert set(of_others(number)) <= set(found)
     if number < COUNT - 1 or field >= 8:  # else no batch after it shows that its base offset is wrong
         assert set(found) <= set(EVERY)
+    if number < COUNT - 1:
+        assert end == EACH * COUNT
     return refused
 
 
@@ -88,6 +91,38 @@ def test_a_flip_of_a_bit_of_a_header_hides_no_other_batch(batches: Batches, numb
     bits = [(at, bit) for at in range(61) for bit in (range(8) if 8 <= at < 12 else (at % 8,))]
     refused = [check(batches, start + at, bit) for at, bit in bits]
     assert any(refused)
+
+
+@pytest.mark.parametrize(("number", "interval"), [(1, 4096), (4, 4096), (COUNT - 1, 4096), (COUNT - 1, 200)])
+def test_a_base_offset_that_is_too_low_hides_no_other_batch(tmp_path: Path, number: int, interval: int) -> None:
+    """Also where the scan begins at an index entry before it."""
+    batches = Batches(tmp_path, interval)
+    for bit in range(4):
+        if EACH * number >> bit & 1:
+            batches.file.write_bytes(flip(batches.data, batches.positions[number] + 7, bit))
+            with batches.open() as log:
+                assert set(of_others(number)) <= set(readable(log))
+                assert log.log_end_offset == EACH * (COUNT - (number == COUNT - 1))
+                assert len(log.recovery.details) == 1
+
+
+def test_a_base_offset_of_the_batch_before_hides_no_record(tmp_path: Path) -> None:
+    with klog.Log.open(tmp_path / "t-0") as log:
+        log.append([(b"k", b"%d" % n) for n in range(4)])
+        at = log.segments[-1].size
+        log.append([(b"k", b"last")])
+        file = Path(log.segments[-1].path)
+    file.write_bytes(flip(file.read_bytes(), at + 7, 2))
+    with klog.Log.open(tmp_path / "t-0", read_only=True, recovery="skip") as log:
+        assert log.log_end_offset == 4
+        assert set(readable(log)) >= {(n, b"%d" % n) for n in range(4)}
+
+
+def test_a_base_offset_out_of_range_is_refused_after_other_damage(batches: Batches) -> None:
+    """Else the log would end far beyond its records."""
+    data = flip(batches.data, batches.positions[4] + 7, 3)
+    batches.file.write_bytes(flip(data, batches.positions[-1] + 3, 4))
+    assert not opens(batches, "skip")
 
 
 @pytest.mark.deep
@@ -118,7 +153,11 @@ def test_a_strict_reader_refuses_what_a_wrong_length_hides(batches: Batches) -> 
         assert not opens(batches, "strict"), bit
 
 
-def test_a_lookup_by_time_does_not_end_at_the_damage(batches: Batches) -> None:
+@pytest.mark.parametrize("indexed", [True, False])
+def test_a_lookup_by_time_does_not_end_at_the_damage(batches: Batches, indexed: bool) -> None:
+    if not indexed:
+        for each in batches.path.glob("*index"):
+            each.unlink()
     batches.file.write_bytes(flip(batches.data, batches.positions[3] + 8, 6))
     with batches.open() as log:
         found = log.offset_for_timestamp(2000)

@@ -25,7 +25,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 
 from klog.arguments import LONG_MAX
 from klog.disk import Files, exists, is_directory
-from klog.errors import CorruptBatch, CorruptLog
+from klog.errors import CorruptLog
 from klog.log.directory._listing import Listing
 from klog.log.options import Policy
 from klog.segment import HeaderIterator, Scan, names, scan_checked, scan_headers
@@ -56,8 +56,7 @@ def clear_leftovers(listing: Listing, files: Files, policy: Policy, note: Callab
     for name in cleaned:
         note(f"{name} dropped: unfinished compaction")
     marked = {_base(name) for name in going if name.endswith(names.LOG + names.DELETED)}
-    orphans = (Listing(directory) if swaps else listing).orphans()
-    beside = [name for name in orphans if _base(name) in marked]
+    beside = [name for name in Listing(directory).orphans() if _base(name) in marked]
     if beside:  # O2: an index alone would show that its .log was lost
         remove_orphans(directory, beside, files, note)
         files.fsync_dir(directory)
@@ -123,9 +122,9 @@ class _Swaps:
         dropped = [name for name in self._swaps if name not in ready]
         logs = [name for name in dropped if name in self._logs]
         sound = all(self._sound[name] for name in logs)
-        if logs and (self._needs(logs) or not sound):
+        if self._needs(logs) or not sound:
             self._bring_back(logs)
-        if logs and self._needs(logs):
+        if self._needs(logs):
             if self._policy == "strict" and not sound:
                 raise CorruptLog(
                     f"{', '.join(logs)}: an unfinished compaction, and the segments that it was to replace are gone. "
@@ -156,11 +155,7 @@ class _Swaps:
 
     def _is_sound(self, name: str) -> bool:
         """Does a .log.swap consist of whole batches with valid checksums?"""
-        try:
-            scan = self._scan(name, scan_checked)
-        except CorruptBatch as error:
-            self._note(f"{name}: {error}")
-            return False
+        scan = self._scan(name, scan_checked)
         size = os.stat(self._path(name)).st_size
         original = name.removesuffix(names.SWAP)
         beside = (original, original + names.DELETED)

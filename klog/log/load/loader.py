@@ -34,12 +34,11 @@ from klog.log.load.recovery import (
     allow_cut,
     cut_text,
     delete_segments,
-    due_before,
     find_end,
+    last_headers,
     passed_text,
     recover,
     refuse_far_end,
-    tail_position,
 )
 from klog.log.load.segment_starts import check_names
 from klog.log.state.leader_epochs import LeaderEpochCache
@@ -100,7 +99,7 @@ def _list_segments(
             raise CorruptLog(
                 f"the segment has {size} bytes, more than the maximum of {SEGMENT_BYTES_MAX}", path=segment.path
             )
-    if emptied and inputs.policy == "strict":
+    if inputs.policy == "strict":
         refuse_emptied(inputs, emptied)
     check_names(inputs, segments, heads, found)
     return segments
@@ -303,11 +302,8 @@ def _learn_end(inputs: Inputs, active: Segment, found: Findings) -> int:
     Raises CorruptLog under the strict policy if valid batches follow an invalid one. Under "skip" the scan goes on at
     the first of them.
     """
-    size, position = active.size, tail_position(active)
-    scan = scan_headers(active.file, position, size, 0, active.base_offset)
-    if scan.reason == "offset_order" and position:
-        position = 0
-        scan = scan_headers(active.file, 0, size, 0, active.base_offset)
+    size = active.size
+    scan, position = last_headers(active, 0)
     _refuse_far_end(inputs, active, scan)
     before, newest, end = scan, scan.max_timestamp, active.base_offset
     while scan.reason:  # an append in progress looks like a truncated batch without valid batches after it
@@ -325,10 +321,10 @@ def _learn_end(inputs: Inputs, active: Segment, found: Findings) -> int:
             found.details.append(cut_text(active, scan, size, [], "left out"))
             break
         found.details.append(passed_text(active, scan, following))
-        if following.base_offset < due_before(active, scan):
+        if following.base_offset < scan.unmoved:
             end = max(end, scan.next_offset)  # the offset of the following batch is wrong
         position = following.position
-        scan = scan_headers(active.file, position, size, 0)
+        scan = scan_headers(active.file, position, size, 0, following.base_offset)
         _refuse_far_end(inputs, active, scan)
         newest = max(newest, scan.max_timestamp)
     active.learn_tail(scan)

@@ -22,7 +22,7 @@ from klog.errors import CorruptIndex, CorruptLog
 from klog.log.directory import gaps
 from klog.log.load.damage import before_wrong_length
 from klog.log.load.inputs import Findings, Inputs
-from klog.log.load.overflow import BASE_OFFSET_BYTES, is_flipped, overflows, split_segment
+from klog.log.load.overflow import BASE_OFFSET_BYTES, RELATIVE_OFFSET_MAX, is_flipped, overflows, split_segment
 from klog.log.load.rebuild import DerivedState
 from klog.log.state.segments import number_of
 from klog.record import BATCH_HEADER, BATCH_PREFIX
@@ -52,6 +52,17 @@ def tail_position(segment: Segment) -> int:
     offset, position = index.entry(index.entries - 1)
     header = find_offset(segment.file, position, segment.size, 0)
     return position if header is not None and header.position == position and header.last_offset == offset else 0
+
+
+def last_headers(segment: Segment, floor: int) -> tuple[Scan, int]:
+    """Scan the headers from the last index entry to the end; offsets must not fall below `floor`. Returns the scan and
+    the position where it began."""
+    position = tail_position(segment)
+    scan = scan_headers(segment.file, position, segment.size, floor, segment.base_offset)
+    if scan.reason == "offset_order":  # only a scan from the start shows which offset is invalid
+        position = 0
+        scan = scan_headers(segment.file, position, segment.size, floor, segment.base_offset)
+    return scan, position
 
 
 def recover(inputs: Inputs, segments: list[Segment], found: Findings, derived: DerivedState) -> list[Segment]:
@@ -106,11 +117,10 @@ def _check(inputs: Inputs, segment: Segment, after: Segment | None, found: Findi
 
 def _refuse_name(segment: Segment) -> None:
     """Raise CorruptLog for a first batch below the base offset, under any policy: a broker's load fails there, too."""
-    first = find_offset(segment.file, 0, os.stat(segment.path).st_size, -1)
-    at = "elsewhere" if first is None else f"at offset {first.base_offset}"
+    first = int.from_bytes(bytes(segment.file.read(0, BASE_OFFSET_BYTES)))
     raise CorruptLog(
-        f"the first batch begins {at}, below the base offset in the name of its segment. Nothing was changed. Rename "
-        f"the files of the segment if the name is wrong; `klog verify` lists the damage",
+        f"the first batch begins at offset {first}, below the base offset in the name of its segment. Nothing was "
+        f"changed. Rename the files of the segment if the name is wrong; `klog verify` lists the damage",
         path=segment.path,
         position=0,
         offset=segment.base_offset,
@@ -165,7 +175,7 @@ def allow_cut(
             offset=max(scan.next_offset, segment.base_offset),
         )
     after: Header | None = search_batch(file, scan.end, size, segment.base_offset, scan.next_offset)
-    if unsynced and nul_page_within(file, scan.end, size if after is None else after.position) >= 0:
+    if unsynced and nul_page_within(file, scan.end, size if after is None else after.position) != -1:
         return  # zeros in the values of the valid batches after it do not count
     where = "" if after is None else f"a valid batch of offset {after.base_offset} at byte {after.position}"
     if after is None:
@@ -186,12 +196,6 @@ def allow_cut(
     )
 
 
-def due_before(segment: Segment, scan: Scan) -> int:
-    """The offset where the last batch of a scan is due: the end of the batch before it."""
-    last = find_offset(segment.file, scan.last_at, scan.end, -1) if scan.batches else None
-    return scan.next_offset if last is None else scan.unmoved - last.last_offset_delta - 1
-
-
 def _not_written(header: bytes, position: int, due: int) -> bool:
     """Did write-back never write the bytes that begin here?
 
@@ -206,12 +210,13 @@ def _not_written(header: bytes, position: int, due: int) -> bool:
 def _refuse_durable(inputs: Inputs, segment: Segment, scan: Scan) -> None:
     """Raise CorruptLog under the strict policy if the invalid batch is below the recovery point.
 
-    It was on disk, so no crash explains it. A torn batch after a gap has a base offset beyond the recovery point.
+    It was on disk, so no crash explains it. A torn batch after a gap has a base offset beyond the recovery point. Other
+    bytes rarely look like an offset of this segment.
     """
     if inputs.policy == "kafka" or max(scan.next_offset, segment.base_offset) >= inputs.recovery_point:
         return
-    torn = bytes(segment.file.read(scan.end, BASE_OFFSET_BYTES))
-    if len(torn) == BASE_OFFSET_BYTES and int.from_bytes(torn, signed=True) >= inputs.recovery_point:
+    torn = int.from_bytes(bytes(segment.file.read(scan.end, BASE_OFFSET_BYTES)))
+    if inputs.recovery_point <= torn <= segment.base_offset + RELATIVE_OFFSET_MAX:
         return
     raise CorruptLog(
         f"{_WHAT[scan.reason]} below the recovery point {inputs.recovery_point}: its records were on disk. Nothing "
@@ -254,12 +259,12 @@ def _refuse_other_end(inputs: Inputs, segment: Segment, scan: Scan) -> None:
     bit away from the expected one.
     """
     point, end = inputs.recovery_point, scan.next_offset
-    if inputs.policy == "kafka" or point in (0, end) or not scan.batches:
+    if inputs.policy == "kafka" or point in (0, end):
         return
     last = find_offset(segment.file, scan.last_at, scan.end, -1)
     if last is None or last.magic < 2:
         return
-    whole = scan_headers(segment.file, 0, scan.end, 0, segment.base_offset)
+    whole = scan_headers(segment.file, 0, scan.end, segment.base_offset)
     due = whole.unmoved - last.last_offset_delta - 1
     moved = due < point < end and (last.base_offset ^ due).bit_count() == 1
     if not moved and (not inputs.clean_shutdown or has_sound_batch(segment.file, scan.last_at, scan.end)):
@@ -312,15 +317,9 @@ def passed_text(segment: Segment, scan: Scan, following: Header) -> str:
 def find_end(inputs: Inputs, segment: Segment, found: Findings) -> None:
     """Find the end of the last segment after a clean shutdown by its headers, and cut an invalid tail."""
     size = segment.size
-    position = tail_position(segment)
-    floor = segment.base_offset if inputs.policy == "strict" else 0
-    scan = scan_headers(segment.file, position, size, floor, segment.base_offset)
-    if scan.reason == "offset_order" and position:  # only a scan from the start shows which offset is invalid
-        position = 0
-        scan = scan_headers(segment.file, 0, size, floor, segment.base_offset)
-    valid = scan
-    if scan.reason and inputs.policy != "kafka":
-        valid = before_wrong_length(segment, scan, position) or scan  # the former has valid batches after it: refused
+    scan, position = last_headers(segment, segment.base_offset if inputs.policy == "strict" else 0)
+    misled = before_wrong_length(segment, scan, position) if scan.reason else None
+    valid = misled or scan  # the former has valid batches after it: refused
     refuse_far_end(inputs, segment, valid)
     report_invalid(segment, scan, found, refuse=False)
     if scan.reason:
