@@ -251,6 +251,24 @@ def test_lookups_agree_with_bisect(tmp_path: Path) -> None:
         assert index.upper_bound(probe) == (offsets[at] if at < len(offsets) else None), probe
 
 
+FAR = 10**6
+
+
+@pytest.mark.parametrize("keys", [[5], [*range(1, 101)], [1, FAR], [1, *range(FAR, FAR + 100)], [*range(1, 101), FAR]])
+def test_lookups_among_few_keys_agree_with_bisect(tmp_path: Path, keys: list[int]) -> None:
+    """A key far from the others misleads the interpolation. The timestamps are large."""
+    index, now = make(tmp_path, capacity=4096), 1_700_000_000_000
+    add(index, [-1])
+    for key in keys:
+        add(index, [now + key], key * BATCH, key)
+    for probe in (*keys, keys[0] - 1, keys[-1] + 1):
+        at = bisect.bisect_right(keys, probe) - 1
+        assert index.floor(probe) == ((keys[at], keys[at] * BATCH) if at >= 0 else (0, 0)), probe
+        assert index.time_floor(now + probe) == ((now + keys[at], keys[at]) if at >= 0 else (-1, 0)), probe
+        at = bisect.bisect_left(keys, probe)
+        assert index.upper_bound(probe * BATCH) == (keys[at] if at < len(keys) else None), probe
+
+
 def test_kafkas_example_of_upper_bounds(tmp_path: Path) -> None:
     """OI3: it returns the first entry at or after a byte. Kafka passes (position, size); the byte is their sum."""
     index = make(tmp_path, 45)
@@ -288,6 +306,14 @@ def test_entries_between_lookups(tmp_path: Path) -> None:
     assert [index.time_floor(time) for time in (19, 20, 25, 99, 100, 999)] == [
         (-1, 0), (20, 1), (20, 1), (90, 8), (100, 9), (100, 9),
     ]  # fmt: skip
+
+
+def test_large_relative_offsets_are_sane(tmp_path: Path) -> None:
+    (tmp_path / "index").write_bytes(struct.pack(">iiii", 1, 68, 2**24, 136))
+    (tmp_path / "timeindex").write_bytes(struct.pack(">qiqi", 50, 1, 60, 2**24))
+    index = make(tmp_path, capacity=-1, writable=False)
+    index.check(500)
+    assert (index.entries, index.time_entries) == (2, 2)
 
 
 def test_an_offset_equal_to_the_base_is_sane(tmp_path: Path) -> None:
@@ -452,12 +478,14 @@ def test_a_pair_without_files_lives_in_memory(tmp_path: Path) -> None:
         ("index", struct.pack(">iiii", 1, 68, 1, 136), "does not rise", "index"),
         ("index", struct.pack(">iiii", 1, 68, 2, 68), "does not rise", "index"),
         ("index", struct.pack(">ii", -4, 68), "does not rise", "index"),
+        ("index", struct.pack(">ii", -1, 68), "does not rise", "index"),
         ("index", struct.pack(">iiii", 0, 0, 2, 68), "does not rise", "index"),
         ("index", struct.pack(">ii", 1, 1000), "points at byte 1000 of a log of 500", "index"),
         ("index", struct.pack(">iib", 1, 68, 1), "9 bytes are not a whole number", "index"),
         ("timeindex", struct.pack(">qiqi", 50, 1, 50, 2), "does not rise", "timeindex"),
         ("timeindex", struct.pack(">qiqi", 50, 3, 60, 2), "does not rise", "timeindex"),
         ("timeindex", struct.pack(">qi", -9, 1), "does not rise", "timeindex"),
+        ("timeindex", struct.pack(">qi", -1, 1), "does not rise", "timeindex"),
         ("timeindex", b"\0" * 13, "13 bytes are not a whole number", "timeindex"),
     ],
 )
