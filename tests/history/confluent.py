@@ -288,9 +288,9 @@ class Copier(GroupConsumer):
         if self.consumer is not None:
             self.session += 1
             for each in self.consumer.committed(self.consumer.assignment(), 20):
-                self.consumer.seek(
-                    TopicPartition(each.topic, each.partition, each.offset if each.offset >= 0 else OFFSET_BEGINNING)
-                )
+                # A number also for the beginning: librdkafka 2.16.0 asks for the offset of OFFSET_BEGINNING again after
+                # half a second if the broker was away, and then goes there, whatever it has read or sought since.
+                self.consumer.seek(TopicPartition(each.topic, each.partition, max(each.offset, 0)))
         self.must_rewind = False
 
     def opened(self) -> Any:
