@@ -14,7 +14,7 @@ from klog.log.read.optional_decoding import optional_decoding
 from klog.log.read.positions import checked_position
 from klog.manager.topic_positions import TopicPosition, check_positions
 from klog.manager.topic_source import MissingTopic, TopicSource
-from klog.manager.topics import check_topic_name
+from klog.manager.topics import check_topic_name, same_but_for_case
 from klog.values import dataclass, field
 
 if TYPE_CHECKING:
@@ -113,12 +113,12 @@ class Readers:
         """Raise ValueError if the file of another reader would be that of this one."""
         if self._directories.case_ignored is None:
             return
-        for other in reader_names(directory):
-            if other != name and other.lower() == name.lower():
-                raise ValueError(
-                    f"the reader {name!r} differs from {other!r} only by case, which the file system of {directory} "
-                    "does not distinguish: choose another name"
-                )
+        other = same_but_for_case(name, reader_names(directory))
+        if other is not None:
+            raise ValueError(
+                f"the reader {name!r} differs from {other!r} only by case, which the file system of {directory} "
+                "does not distinguish: choose another name"
+            )
 
     def committed(self) -> dict[str, dict[str, dict[int, int]]]:
         """Return all committed positions; see LogManager.readers."""

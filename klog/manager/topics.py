@@ -18,7 +18,7 @@ from __future__ import annotations
 import contextlib
 import os
 import uuid
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, Literal, get_args
 
 from klog.arguments import wrong_type
@@ -53,17 +53,21 @@ def check_topic_name(name: str) -> str:
     return str.__str__(name)
 
 
+def same_but_for_case(name: str, others: Iterable[str]) -> str | None:
+    """The first of the others that differs from a name only by case; None if there is none."""
+    return next((other for other in others if other != name and other.lower() == name.lower()), None)
+
+
 def check_collision(name: str, others: Collection[str], case_ignored: str | None = None) -> None:
     """Raise InvalidTopic if another topic has the name but for `.` and `_`: Kafka's metrics of the two would have one
     name. Or but for case, if the names in the directory `case_ignored` do not distinguish that: the two would have the
     same files. Kafka: Topic.hasCollision."""
-    if case_ignored is not None:
-        for other in others:
-            if other != name and other.lower() == name.lower():
-                raise InvalidTopic(
-                    f"topic {name!r} differs from the topic {other!r} only by case, which the file system of "
-                    f"{case_ignored} does not distinguish: choose another name"
-                )
+    other = None if case_ignored is None else same_but_for_case(name, others)
+    if other is not None:
+        raise InvalidTopic(
+            f"topic {name!r} differs from the topic {other!r} only by case, which the file system of "
+            f"{case_ignored} does not distinguish: choose another name"
+        )
     if "." not in name and "_" not in name:
         return
     wanted = name.replace(".", "_")
