@@ -248,8 +248,10 @@ cdef bint header_at(LogFile file, int64_t position, int64_t end, kl_batch_t *b) 
     cdef uint8_t head[KL_BATCH_HEADER]
     if end - position < KL_BATCH_HEADER or file.read_at(head, KL_BATCH_HEADER, position) < KL_BATCH_HEADER:
         return False
-    b.position = position
-    return kl_batch_next(head, KL_BATCH_HEADER, <size_t>(end - position), b) == KL_OK
+    if kl_batch_next(head, KL_BATCH_HEADER, <size_t>(end - position), b) != KL_OK:
+        return False
+    b.position = position   # only now: the rest of b is not set if it is no batch
+    return True
 
 
 def locate(LogFile file, IndexPair index, int64_t end, int64_t offset, int64_t base_offset, int64_t next_offset):
