@@ -144,6 +144,12 @@ def test_a_subject_whose_lengths_are_not_ders_is_refused(subject: bytes) -> None
         distinguished_name(stored)
 
 
+def without_certificate() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = ssl.TLSVersion.TLSv1_2  # the default is that of the machine's OpenSSL
+    return context
+
+
 def test_new_connections_use_a_reloaded_certificate_and_old_ones_go_on(keys: Keys, tmp_path: Path) -> None:
     newer = made(tmp_path / "newer", "/CN=localhost")
     with serving(echo, listener(keys), Listener(name="PLAINTEXT")) as server:
@@ -155,9 +161,8 @@ def test_new_connections_use_a_reloaded_certificate_and_old_ones_go_on(keys: Key
                 assert new.ask(b"3") == b"3"
             with pytest.raises(ssl.SSLCertVerificationError):
                 Client(server.port, context=keys.trusting)
-        empty = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         with pytest.raises(ValueError, match="no handshake is possible"):
-            server.reload_tls("SSL", empty)
+            server.reload_tls("SSL", without_certificate())
         with pytest.raises(LookupError, match="PLAINTEXT"):
             server.reload_tls("PLAINTEXT", tls_context(newer.certificate, newer.key))
         with Client(server.port, context=newer.trusting) as new:
@@ -237,7 +242,7 @@ def test_an_end_without_close_notify_and_garbage_after_the_handshake_end_the_con
     [
         (lambda keys: tls_context(keys.certificate, keys.key, client_auth="maybe"), "client_auth='maybe'"),
         (lambda keys: tls_context(keys.certificate, keys.key, client_auth="required"), "trusted=None"),
-        (lambda keys: Listener(context=ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)), "no handshake is possible"),
+        (lambda keys: Listener(context=without_certificate()), "no handshake is possible"),
     ],
     ids=["client_auth", "trusted", "no certificate"],
 )

@@ -25,6 +25,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from tests.support.archives import unpack
+
 HOME = Path(__file__).resolve().parent.parent / "golden"
 LOADER_ARCHIVE = HOME / "loader.tar.xz"
 CLEANER_ARCHIVE = HOME / "cleaner.tar.xz"
@@ -460,7 +462,7 @@ def loader_names(archive_path: Path = LOADER_ARCHIVE) -> list[str]:
 
 def unpack_loader_cases(into: Path, archive_path: Path = LOADER_ARCHIVE) -> dict[str, LoaderCase]:
     with tarfile.open(archive_path, "r:xz") as archive:
-        archive.extractall(into, filter="data")
+        unpack(archive, into)
     return {path.name: LoaderCase(path) for path in sorted(into.iterdir())}
 
 

@@ -11,6 +11,7 @@ from pathlib import Path
 
 from tests.clients.servers import KAFKA_VERSION, Server
 from tests.clients.suite.base import Outcome, Outcomes, Suite, command
+from tests.support.archives import unpack
 
 __all__ = ["SUITE"]
 
@@ -37,7 +38,7 @@ def _prepare(folder: Path) -> None:
     command([*pip, PACKAGE, "-d", folder], cwd=folder)
     (archive,) = folder.glob("*.tar.gz")
     with tarfile.open(archive) as tar:
-        tar.extractall(folder, filter="data")
+        unpack(tar, folder)
     (unpacked,) = folder.glob("kafka_python-*/")
     source = unpacked.rename(folder / "src")
     (source / "test" / "__init__.py").touch()

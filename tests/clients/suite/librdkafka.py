@@ -19,6 +19,7 @@ from pathlib import Path
 
 from tests.clients.servers import KAFKA_VERSION, Server
 from tests.clients.suite.base import Outcome, Outcomes, Run, Suite, command, need
+from tests.support.archives import unpack
 from tools import kafka_jars
 
 __all__ = ["SUITE", "run_with"]
@@ -40,7 +41,7 @@ def _prepare(folder: Path) -> None:
     command(["npm", "pack", "--silent", PACKAGE], cwd=folder)
     (archive,) = folder.glob("*.tgz")
     with tarfile.open(archive) as tar:
-        tar.extractall(folder, filter="data")
+        unpack(tar, folder)
     (folder / "package" / "deps" / "librdkafka").rename(folder / "src")
     shutil.rmtree(folder / "package")
     source = folder / "src"
