@@ -26,7 +26,15 @@ FLAGS = {
     "debug": ["-O1", "-g"],
     "profile": ["-O3", "-g", "-fno-semantic-interposition", "-fno-omit-frame-pointer"],
     "coverage": ["-O0", "-g", "--coverage"],
-    "asan": ["-O1", "-g", "-fsanitize=address,undefined", "-fno-omit-frame-pointer", "-fno-sanitize-recover=undefined"],
+    # The last one, from gcc 12 on: a variable that was not set has an unlikely value, so that code that reads it fails.
+    "asan": [
+        "-O1",
+        "-g",
+        "-fsanitize=address,undefined",
+        "-fno-omit-frame-pointer",
+        "-fno-sanitize-recover=undefined",
+        "-ftrivial-auto-var-init=pattern",
+    ],
     "tsan": ["-O1", "-g", "-fsanitize=thread", "-fno-omit-frame-pointer"],
 }[FLAVOUR]
 # The instructions are those of any x86-64. With its default tuning for all processors, gcc clears an object of 128
