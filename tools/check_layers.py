@@ -27,6 +27,7 @@ EVERYWHERE = {
     "histogram",
     "locks",
     "scheduler",
+    "scratch",
     "progress",
     "report",
     "shown",

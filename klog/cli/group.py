@@ -13,7 +13,8 @@ from typing import Any, NoReturn
 import click
 
 from klog import __version__
-from klog.cli.output import Printed, ended_by_signals, error_fields, os_error, print_json
+from klog.cli.output import Printed, error_fields, os_error, print_json
+from klog.cli.signals import ended_by_signals
 from klog.cli.streams import STDOUT, discard_stdout, prepare_streams, print_any_name, print_json_as_utf_8
 from klog.errors import (
     AlreadyLocked,

@@ -10,7 +10,6 @@ import math
 import os
 import re
 import shutil
-import signal
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -411,21 +410,3 @@ def _seconds(count: float) -> str:
     """Return 0:00:07, in the format of rich."""
     minutes, seconds = divmod(int(count), 60)
     return f"{minutes // 60}:{minutes % 60:02}:{seconds:02}"
-
-
-@contextmanager
-def ended_by_signals() -> Iterator[None]:
-    """Unwind the stack on signals that would end the process at once, so that logs are closed and temporary files
-    removed. Those that are ignored, as by nohup, or have a handler keep it."""
-
-    def end(number: int, _: object) -> None:
-        raise SystemExit(128 + number)
-
-    ends = [number for number in (signal.SIGTERM, signal.SIGHUP) if signal.getsignal(number) is signal.SIG_DFL]
-    for number in ends:
-        signal.signal(number, end)
-    try:
-        yield
-    finally:
-        for number in ends:
-            signal.signal(number, signal.SIG_DFL)

@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import subprocess
-import tempfile
 import time
 from importlib.util import find_spec
 from pathlib import Path
@@ -20,6 +19,7 @@ from klog.demo.events import airline_names
 from klog.demo.failure import DemoFailed
 from klog.demo.narrator import Narrator, duration
 from klog.demo.spark_job import QUESTION
+from klog.scratch import scratch_directory
 from klog.values import dataclass
 
 JAVA_MIN = 17  # Spark 4
@@ -83,7 +83,7 @@ def ask(directory: Path) -> SparkResult:
     log = directory / SPARK_LOG
     started = time.perf_counter()
     with (
-        tempfile.TemporaryDirectory(prefix="klog-demo-spark-", ignore_cleanup_errors=True) as scratch,
+        scratch_directory("klog-demo-spark-") as scratch,
         log.open("wb") as errors,
         python_module("klog.demo.spark_job", str(directory), FLIGHTS, scratch, stderr=errors) as job,
     ):

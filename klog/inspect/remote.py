@@ -12,11 +12,11 @@ import errno
 import os
 import posixpath
 import re
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from klog import extras
+from klog.scratch import scratch_directory
 
 
 def is_url(path: str) -> bool:
@@ -53,7 +53,7 @@ class RemoteFiles:
         if kind == fs.FileType.NotFound:
             raise FileNotFoundError(errno.ENOENT, "no such file or directory", self.shown)
         parent, name = posixpath.split(self._path)
-        with tempfile.TemporaryDirectory(prefix="klog-dump-") as scratch:
+        with scratch_directory("klog-dump-") as scratch:
             # The name of a file's directory is kept: its topic decides how records are decoded.
             local = os.path.join(scratch, posixpath.basename(parent), name)
             os.makedirs(local if kind == fs.FileType.Directory else os.path.dirname(local), exist_ok=True)

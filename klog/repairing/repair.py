@@ -29,7 +29,6 @@ import datetime
 import errno
 import os
 import re
-import tempfile
 from collections.abc import Iterator
 from itertools import zip_longest
 from typing import Any
@@ -60,10 +59,12 @@ from klog.progress import Event, Progress
 from klog.repairing.copies import changes, copy_files, make_durable, others, regular_files
 from klog.repairing.sound_batches import read_segment
 from klog.report import Report
+from klog.scratch import scratch_directory
 
 Entry = dict[str, Any]
 REPAIRED, ORIGINAL = "repaired", "original"
 _NO_EXCHANGE = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
+_COPIES_THERE = "a dry run makes copies there: name another directory (scratch=, klog repair --scratch)"
 _NOT_COPIED = (".lock", checkpoint.CLEAN_SHUTDOWN, checkpoint.CLEAN_SHUTDOWN_RENAMED)
 
 
@@ -102,20 +103,10 @@ def repair(
     work = _Repair(where, log_dir, clock or SystemClock(), files or RealFiles())
     with _locked(log_dir, dry_run):
         if dry_run:
-            with _for_copies(scratch, os.path.dirname(log_dir)) as trial:
+            home, advice = (scratch, None) if scratch else (os.path.dirname(log_dir), _COPIES_THERE)
+            with scratch_directory(".klog-repair-", home, advice) as trial:
                 return work.report(work.attempt(trial, progress), None)
         return work.run(progress)
-
-
-def _for_copies(scratch: str | None, beside: str) -> tempfile.TemporaryDirectory[str]:
-    """Make the directory for the copies of a dry run."""
-    try:
-        return tempfile.TemporaryDirectory(prefix=".klog-repair-", dir=scratch or beside)
-    except OSError as error:
-        if scratch is not None:
-            raise
-        text = "a dry run makes copies there: name another directory (scratch=, klog repair --scratch)"
-        raise OSError(error.errno, f"{error.strerror}; {text}", beside) from None
 
 
 @contextlib.contextmanager

@@ -10,7 +10,8 @@ import functools
 import os
 import shutil
 import subprocess
-import tempfile
+
+from klog.scratch import scratch_directory
 
 CA, SERVER = "ca.pem", "server.pem"
 _DAYS = 7
@@ -48,7 +49,7 @@ def _certificates() -> tuple[bytes, bytes]:
     program = shutil.which("openssl")
     if program is None:
         raise RuntimeError("tls=True: the program `openssl` makes the certificates, and it is not in the PATH")
-    with tempfile.TemporaryDirectory(prefix="klog-test-tls-") as home:
+    with scratch_directory("klog-test-tls-") as home:
         for name, text in (
             ("ca.cnf", _REQUEST.format(name="klog test authority") + _AUTHORITY),
             ("server.cnf", _REQUEST.format(name="localhost") + _LEAF),

@@ -2,7 +2,7 @@
 
 P1  no other file is opened, changed or removed
 P2  a trial needs enough free space to begin, so it never fills a disk
-P3  the directory is also removed after Ctrl-C, an error or a full disk
+P3  the directory is also removed after a signal, an error or a full disk
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
-import shutil
-import tempfile
 from collections.abc import Iterator
+
+from klog.scratch import scratch_directory
 
 PREFIX = ".klog-bench-"
 _LEFT_FREE = 64 << 20
@@ -37,12 +37,6 @@ def own_directory(directory: str | os.PathLike[str], size: int, size_min: int) -
             "smaller --size; klog tune: --no-disk)",
             parent,
         )
-    try:
-        path = tempfile.mkdtemp(prefix=PREFIX, dir=parent)
-    except OSError as error:
-        text = "the disk is measured in a new directory there (klog tune: --no-disk leaves that out)"
-        raise OSError(error.errno, f"{error.strerror}; {text}", parent) from None
-    try:
+    advice = "the disk is measured in a new directory there (klog tune: --no-disk leaves that out)"
+    with scratch_directory(PREFIX, parent, advice) as path:
         yield parent, path
-    finally:
-        shutil.rmtree(path, ignore_errors=True)

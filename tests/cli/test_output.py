@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
+import time
 from pathlib import Path
 
 import pytest
 
 import klog
-from klog.cli.output import ended_by_signals, fitted, json_list
+from klog.cli.output import fitted, json_list
+from klog.cli.signals import ended_by_signals
 from tests.cli.test_verbs import ok, ok_json, run
+from tests.support.patience import PATIENCE
 
 TOPIC = "a-topic-with-a-very-long-name-that-differs-at-the-end"
 LINES = [
@@ -114,3 +118,37 @@ def test_a_list_that_a_signal_ends_is_valid_json_with_an_error(
         signal.signal(signal.SIGINT, before)
     found = json.loads(capsys.readouterr().out)
     assert (found["records"], found["error"]["message"]) == ([1], "interrupted")
+
+
+def test_a_signal_in_a_destructor_ends_the_verb() -> None:
+    class Destroyed:
+        def __del__(self) -> None:
+            signal.raise_signal(signal.SIGTERM)
+
+    def work() -> None:
+        with ended_by_signals():
+            Destroyed()
+            time.sleep(PATIENCE)
+            raise AssertionError("the work went on to its end")
+
+    with pytest.raises(SystemExit, match="143"):
+        work()
+
+
+def test_a_signal_decides_the_exit_code() -> None:
+    """Python's rmtree() raises EBADF if an exception comes while it closes a directory."""
+
+    def suppressed() -> None:
+        with ended_by_signals(), contextlib.suppress(SystemExit):
+            signal.raise_signal(signal.SIGTERM)
+
+    def replaced() -> None:
+        with ended_by_signals():
+            try:
+                signal.raise_signal(signal.SIGTERM)
+            finally:
+                raise OSError(9, "Bad file descriptor")
+
+    for work in (suppressed, replaced):
+        with pytest.raises(SystemExit, match="143"):
+            work()
