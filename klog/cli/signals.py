@@ -13,7 +13,11 @@ from collections.abc import Iterator
 def ended_by_signals() -> Iterator[None]:
     """Unwind the stack on signals that would end the process at once, so that logs are closed and temporary files
     removed. Those that are ignored, as by nohup, or have a handler keep it. Raises SystemExit if one came, whatever the
-    block raised or returned."""
+    block raised or returned.
+
+    Python goes on after an exception in a destructor or a callback of weakref. If a signal is lost there, Ctrl-C too,
+    the process gets the signal once more.
+    """
     came: list[int] = []
     again: list[threading.Timer] = []
 
@@ -22,11 +26,14 @@ def ended_by_signals() -> Iterator[None]:
         raise SystemExit(128 + number)
 
     def unraisable(found: sys.UnraisableHookArgs) -> None:
-        """Python goes on after an exception in a destructor or a callback of weakref: so signal once more after it."""
-        if not came or not isinstance(found.exc_value, SystemExit):
+        if isinstance(found.exc_value, KeyboardInterrupt):
+            number = signal.SIGINT
+        elif isinstance(found.exc_value, SystemExit) and came:
+            number = signal.Signals(came[-1])
+        else:
             hook(found)
             return
-        timer = threading.Timer(0.01, signal.pthread_kill, (threading.main_thread().ident, came[-1]))
+        timer = threading.Timer(0.01, signal.pthread_kill, (threading.main_thread().ident, number))
         again.append(timer)
         timer.start()
 
