@@ -194,3 +194,9 @@ def _despite_damage(opened: Callable[[Policy], Log], on_corrupt: OnCorrupt) -> L
     for left_out in log.recovery.details:
         logger.warning("event=damaged_log partition=%s reason=%r", log.name, left_out)
     return log
+
+
+def open_since(log: Log) -> int | None:
+    """Return the first offset of the oldest open transaction, also if the high watermark is lower; None without one."""
+    found = [state.current_txn_first_offset for state in log.producers.values()]
+    return min((first for first in found if first is not None), default=None)

@@ -26,7 +26,7 @@ from klog.logger import logger_of
 from klog.spark.bounds import DataLoss
 from klog.spark.decoded import RowDecoder
 from klog.spark.metadata import Origin, has_valid_checksum
-from klog.spark.opening import moved_to, open_partition
+from klog.spark.opening import moved_to, open_partition, open_since
 from klog.spark.plan import Range
 from klog.spark.pushdown import Pushed
 from klog.spark.reading import Reading
@@ -133,7 +133,8 @@ class _RangeReader:
 
     def _look(self, log: Log) -> None:
         """Check that the log still has what is left of the range (T2)."""
-        present = present_part(replace(self._wanted, start_offset=self._at, end_offset=self._stop), log)
+        wanted = replace(self._wanted, start_offset=self._at, end_offset=self._stop)
+        present = present_part(wanted, log, committed=self._reading.committed)
         if present.problem:
             self._lose(present)
 
@@ -324,8 +325,8 @@ def _is_another_topic(wanted: Range, log: Log) -> bool:
     return wanted.topic_id is not None and found is not None and str(found) != wanted.topic_id
 
 
-def present_part(wanted: Range, log: Log) -> Present:
-    """Compare a planned range with the log as it is."""
+def present_part(wanted: Range, log: Log, *, committed: bool = False) -> Present:
+    """Compare a planned range with the log as it is. committed: of a plan that ends where no transaction is open."""
     start, stop = wanted.start_offset, wanted.end_offset
     first, end = log.log_start_offset, log.log_end_offset
     present = f"{wanted.path} now holds [{first}, {end})"
@@ -351,4 +352,10 @@ def present_part(wanted: Range, log: Log) -> Present:
         if log.recovery.details:
             why = f"damage was found in it ({log.recovery.reason})"
         return Present(start, end, f"{present}: {why}; check the directory with `klog verify`")
+    first_open = open_since(log) if committed else None
+    if first_open is not None and first_open < stop:
+        return Present(start, max(start, first_open), (
+            f"a transaction is open there from offset {first_open} on: the log was truncated since the query was "
+            f"planned; run it again"
+        ))  # fmt: skip
     return Present(start, stop, "")

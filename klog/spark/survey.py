@@ -43,7 +43,7 @@ from klog.log.staged.pending import PendingCommits
 from klog.logger import logger_of
 from klog.segment import may_reach
 from klog.spark.bounds import Bounds, FirstAtOrAfter, Span, TopicPartition, resolve
-from klog.spark.opening import Logs
+from klog.spark.opening import Logs, open_since
 from klog.spark.options import Options, Subscription
 from klog.spark.places import local, scheme_of
 from klog.spark.plan import Bin, Extent, Range, Sizes, Sizing, plan
@@ -356,8 +356,8 @@ def end_offset(log: Log, options: Options) -> int:
         end = log.log_end_offset
         if not options.reading.committed:
             return end
-        open_since = (state.current_txn_first_offset for state in log.producers.values())
-        return max(min((first for first in open_since if first is not None), default=end), log.log_start_offset)
+        first_open = open_since(log)
+        return end if first_open is None else max(first_open, log.log_start_offset)
     if options.up_to == "lastStableOffset" or options.reading.committed:
         return log.last_stable_offset
     return log.high_watermark

@@ -139,6 +139,24 @@ def test_committed_stays_committed_when_the_checkpoint_falls(transactions: Path,
     assert [row["offset"] for row in rows(ranges, "offset", reading=Reading(committed=True))] == COMMITTED
 
 
+@pytest.mark.parametrize("fail_on_data_loss", [True, False])
+def test_a_transaction_whose_marker_was_truncated_is_not_committed(
+    transactions: Path, tmp_path: Path, fail_on_data_loss: bool
+) -> None:
+    """Of a plan from before the truncation, when other records are where the marker was."""
+    directory = Path(shutil.copytree(transactions.parent, tmp_path / "data"))
+    ranges = planned(directory, isolationLevel="read_committed")
+    with klog.open(directory) as logs:
+        logs.log("t").truncate_to(6)  # the commit of 5
+        logs.log("t").append_batches(batch(9))
+    reading = Reading(committed=True, fail_on_data_loss=fail_on_data_loss)
+    if fail_on_data_loss:
+        with pytest.raises(DataLoss, match="a transaction is open there from offset 5 on: the log was truncated since"):
+            rows(ranges, "offset", reading=reading)
+    else:
+        assert [row["offset"] for row in rows(ranges, "offset", reading=reading)] == [0, 1]
+
+
 Step = tuple[int, str, int]
 
 
