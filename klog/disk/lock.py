@@ -119,6 +119,19 @@ class DirectoryLock:
             self._directory.close()
             raise
 
+    def check_place(self) -> None:
+        """Raise OSError if the directory no longer has its path: it was renamed, or a link leads elsewhere. What is
+        there now may have another holder."""
+        if self._directory.fd < 0:  # released, or in a forked child
+            return
+        path = self._directory.path
+        with naming_the_next_step(path):
+            found = os.stat(path)
+        if not os.path.samestat(found, os.fstat(self._directory.fd)):
+            raise OSError(
+                errno.ESTALE, "another directory is there now; close this one, move it back, then open it again", path
+            )
+
     def _is_held_beside(self, count: int) -> bool:
         """Has another holder locked one of the first `count` bytes of the directory?"""
         try:

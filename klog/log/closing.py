@@ -54,6 +54,7 @@ def _release(log: LogCore, clean: bool) -> None:
 
 def _finish_locked(log: LogCore) -> None:
     flush.flush_locked(log)
+    log.directory.check_place()
     log.segments[-1].deactivate(sync=True)
     producers = log.producers
     producers.end_at(min(producers.end_offset, log.segments[-1].next_offset))  # log end of the next load

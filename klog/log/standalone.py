@@ -94,6 +94,11 @@ class _Owner:
             self._unlock()
             raise
 
+    def check_place(self) -> None:
+        """Raise OSError if another directory has the path of the log.dir by now."""
+        if self._lock is not None:
+            self._lock.check_place()
+
     def take_marker(self) -> None:
         """Rename the clean-shutdown marker before the load: from here on the next load notices a crash. The name of the
         partition, which a killed process may have made, is on disk on return."""
@@ -107,6 +112,7 @@ class _Owner:
         """Set the offset of a log in a checkpoint; None removes it. Returns False if nothing changes. Under the lock of
         the log.dir."""
         path = os.path.join(self._parent, name)
+        self.check_place()
         before = checkpoint.known_offsets(path)
         after = {other: known for other, known in before.items() if other != key}
         if offset is not None:

@@ -278,6 +278,8 @@ class LogDirectory:
     def _write(self, name: str, offsets: dict[Partition, int]) -> None:
         """Replace a checkpoint, unless it is unchanged: most background rounds find nothing new."""
         path = os.path.join(self.path, name)
+        if self._lock is not None and self.offline is None:
+            self._lock.check_place()
         if self.offline is not None or (self._on_disk.get(name) == offsets and exists(path)):
             return
         self._on_disk.pop(name, None)
@@ -381,6 +383,17 @@ class LogDirectory:
             if not self._written_soon:
                 self._write(checkpoint.RECOVERY_POINT, self.points)
 
+    def check_place(self) -> None:
+        """Raise OSError, and go offline, if another directory has the path by now."""
+        if self._lock is None or self.offline is not None:
+            return
+        try:
+            self._lock.check_place()
+        except OSError as error:
+            if is_final(error):
+                self.fail(str(error))
+            raise
+
     def check(self, what: str) -> None:
         """Raise ReentrantCall if this thread is already writing a checkpoint here."""
         if self._mutex._is_owned():
@@ -471,6 +484,7 @@ class LogDirectory:
     def guarded(self) -> Iterator[None]:
         """Guard an operation on the directory itself: a final disk error takes it offline and is raised."""
         try:
+            self.check_place()
             yield
         except BaseException as error:
             failed = failed_sync_in(error)  # also if a KeyboardInterrupt covers it
@@ -484,6 +498,7 @@ class LogDirectory:
         """Write the checkpoints, and the marker if the stop was clean and no log is left that needs recovery."""
         if self.offline is not None:
             return
+        self.check_place()
         logs = list(logs)
         self.write_points(logs)
         self.write_starts(logs)

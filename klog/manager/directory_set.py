@@ -7,6 +7,7 @@ Kafka: LogManager.createAndValidateLogDirs, lockLogDirs, liveLogDirs, offlineLog
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import uuid
@@ -108,7 +109,10 @@ class DirectorySet:
         return "; ".join(f"{path}: {reason}" for path, reason in self.offline.items())
 
     def check_online(self) -> None:
-        """Raise StorageOffline if none is online."""
+        """Raise StorageOffline if none is online, and has its place."""
+        for directory in self.online():
+            with contextlib.suppress(OSError):  # it is offline then
+                directory.check_place()
         if not self.online():
             raise StorageOffline(f"every log directory is offline: {self._reasons()}; close it and open it again")
 

@@ -191,6 +191,7 @@ class LogRegistry:
         identity: tuple[int, int],
         segments_left: Callable[[int], None] | None,
     ) -> Log:
+        directory.check_place()
         path = directory.partition_path(*key)
         options = self.options(directory, key, path, identity, segments_left)
         if not options.topic_id_stored and holds_only_staging(path):

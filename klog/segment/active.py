@@ -36,11 +36,11 @@ class WriteCounts(BehindCounts):
             self.direct += file.direct_bytes_written
 
 
-def open_to_write(files: Files, path: str, policy: IoPolicy) -> LogFile:
-    """Open a segment's .log file for writing; create it if it does not exist."""
+def open_to_write(files: Files, path: str, policy: IoPolicy, *, create: bool) -> LogFile:
+    """Open a segment's .log file for writing. create: if it does not exist."""
     if policy.write == "direct":
-        return files.open_direct(path, write=True, create=True)
-    file = files.open(path, write=True, create=True)
+        return files.open_direct(path, write=True, create=create)
+    file = files.open(path, write=True, create=create)
     if policy.write == "dontcache":
         file.dont_cache()
     return file

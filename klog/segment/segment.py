@@ -356,13 +356,25 @@ class Segment(SegmentState):
         With `preallocate` a new file has blocks for the whole segment. Its length is still that of its batches, except
         with klog.io.preallocate=zeros.
         """
-        file = open_to_write(self.segment_dir.files, self.path, self.segment_dir.config.io)
+        self.segment_dir.check_place()
+        file = open_to_write(self.segment_dir.files, self.path, self.segment_dir.config.io, create=self.size == 0)
         try:
+            self._check_size(file)
             self._take_appends(file)
         except BaseException:
             if self._active is None:  # the traceback holds it, and an undo may need its descriptor
                 file.close()
             raise
+
+    def _check_size(self, file: LogFile) -> None:
+        """The first append opens the file, perhaps long after the load."""
+        _, size = file.opened_as
+        if size < self.size:
+            raise OSError(
+                errno.ESTALE,
+                f"{self.size - size} bytes were lost since the load: restore the file, then open the log again",
+                self.path,
+            )
 
     def _take_appends(self, file: LogFile) -> None:
         allocated = self.size

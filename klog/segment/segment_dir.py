@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 
 from klog.config import LogConfig
@@ -21,6 +22,7 @@ class SegmentDir(SegmentDirState):
     """
 
     __slots__ = (
+        "_check_place",
         "config",
         "directory",
         "files",
@@ -56,7 +58,18 @@ class SegmentDir(SegmentDirState):
         self.strict: bool = strict if beside is None else beside.strict
         self.suffix = suffix
         self.written = WriteCounts()
+        self._check_place: Callable[[], None] | None = None
         self.sampler = ReadSampler()  # estimates how many bytes read come from the page cache
+
+    def belong_to(self, check_place: Callable[[], None] | None) -> None:
+        """check_place() raises OSError if another directory has the path by now. Called before a segment takes appends;
+        None: there is nothing to check."""
+        self._check_place = check_place
+
+    def check_place(self) -> None:
+        """Raise OSError if another directory has the path by now."""
+        if self._check_place is not None:
+            self._check_place()
 
     def renew(self) -> None:
         """Reset in a forked child: other threads' locks are never released there, and the parent has the log's."""

@@ -176,6 +176,7 @@ def _remove_all(log: LogCore, to_unlink: list[str], choose: Choice) -> int:
     """Mark the selected segments for deletion. Returns their number. to_unlink: gets the file names by batch."""
     with log.lock:
         log.check_idle("retention")
+        guard_undoable(log, log.directory.check_place)
         waiting = collections.deque(choose(log))
         if not waiting:
             return 0
@@ -269,6 +270,7 @@ def delete_records(log: LogCore, before: int, *, store: bool = True) -> int:
     """
     with log.lock:
         log.check_idle("a deletion")
+        guard_undoable(log, log.directory.check_place)
         if log.directory.owner is not None:
             log.directory.owner.check("a deletion")  # before anything has changed
         if "delete" not in log.config.cleanup_policy:

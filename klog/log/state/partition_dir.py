@@ -35,6 +35,9 @@ class Owner(Protocol):
     def flush_soon(self, log: LogCore) -> bool:
         """Flush the log soon by another thread. False: there is none, so the append flushes."""
 
+    def check_place(self) -> None:
+        """Raise OSError if another directory has the path of the log.dir by now: its lock is not held."""
+
     def check(self, what: str) -> None:
         """Raise ReentrantCall if this thread is inside a write of a checkpoint."""
 
@@ -72,10 +75,21 @@ class PartitionDir(DirectoryFields):
     def loaded(self, segment_dir: SegmentDir | None) -> None:
         """Use what the load has made."""
         self.segment_dir = segment_dir
+        self._place_segments()
 
     def belong_to(self, owner: Owner | None, on_flush: Callable[[LogCore], None] | None = None) -> None:
         """Set the owner, which writes the checkpoints from here on; None: there is none."""
         self.owner, self.on_flush = owner, on_flush
+        self._place_segments()
+
+    def _place_segments(self) -> None:
+        if self.segment_dir is not None:
+            self.segment_dir.belong_to(None if self.owner is None else self.owner.check_place)
+
+    def check_place(self) -> None:
+        """Before a change of files: see Owner."""
+        if self.owner is not None:
+            self.owner.check_place()
 
     def deleted_dir(self, options: Options) -> SegmentDir:
         """The SegmentDir of segments that are marked for deletion."""

@@ -42,6 +42,7 @@ def roll_or_undo_locked(log: LogCore, base_offset: int) -> Segment:
 
 def roll_locked(log: LogCore, base_offset: int) -> None:
     """Roll. The old segments are durable before the new one exists (L3)."""
+    guard_undoable(log, log.directory.check_place)
     active = log.segments[-1]
     if base_offset == active.base_offset and active.size:
         raise CorruptLog(

@@ -45,6 +45,7 @@ def truncate_to(log: LogCore, offset: int) -> bool:
     """Truncate the log to end at offset. See Log.truncate_to."""
     with without_cleaning(log), log.lock:
         log.check_idle("a truncation")
+        guard_undoable(log, log.directory.check_place)
         wait_for_sync_locked(log)
         truncated = truncate_to_locked(log, offset)
     log.options.scheduler.run_due()
@@ -55,6 +56,7 @@ def truncate_fully(log: LogCore, offset: int, log_start_offset: int) -> None:
     """Remove all records and continue at offset. See Log.truncate_fully_and_start_at."""
     with without_cleaning(log), log.lock:
         log.check_idle("a truncation")
+        guard_undoable(log, log.directory.check_place)
         wait_for_sync_locked(log)
         truncate_fully_locked(log, offset, log_start_offset)
     log.options.scheduler.run_due()
