@@ -3,8 +3,8 @@
   E1  leader epochs do not fall from batch to batch
   E2  the epoch of a batch is that of the cache's entry for its offset (below the first entry: at most its epoch), and
       no entry begins inside a batch; it may begin in a gap that a truncation has left
-  X1  each abort marker from the log start on that ends a transaction has a .txnindex entry, with the transaction's
-      first offset and the last stable offset after it; and each entry has its marker
+  X1  each abort marker that ends a transaction with a batch from the log start on has a .txnindex entry, with the
+      transaction's first offset and the last stable offset after it; and each entry has its marker
   P1  a snapshot of offset N holds nothing from N on, and agrees with the batches below N
 
 The replay begins at the first batch, from the snapshot at its segment's base. `complete` means that nothing is missing:
@@ -28,8 +28,9 @@ class Abort:
     """A transaction that a marker aborted. data: the replay has seen batches with its records. forgotten: the cleaner
     has met none, and has removed the entry.
 
-    A load after a crash may have replayed the log from its log start on. So what is known of transactions that began
-    below it may begin later: highest_first and highest_stable are the largest values that an entry may have.
+    A load or a truncation may have replayed the log from its log start on. So what is known of transactions that began
+    below it may begin later: highest_first and highest_stable are the largest values that an entry may have. Of a
+    transaction that lies below it nothing may be known: then highest_first is the marker's offset.
     """
 
     position: int
@@ -273,7 +274,9 @@ def check_txn_index(
         if message is not None:
             report.add("txnindex", path, message, position=entry.slot, offset=entry.last_offset)
     for abort in expected.values():
-        if abort.last_offset >= log_start and not abort.forgotten and (complete or abort.data):
+        deleted = abort.first_offset < log_start and abort.highest_first == abort.last_offset
+        needed = abort.data or (complete and not deleted)
+        if abort.last_offset >= log_start and needed and not abort.forgotten:
             report.add(
                 "txnindex",
                 path,

@@ -383,9 +383,24 @@ def test_an_aborted_transaction_below_the_log_start_needs_no_entry(tmp_path: Pat
         log.append_batches(batch(2))
     (directory / f"{0:020d}.txnindex").unlink()
     point = tmp_path / "log-start-offset-checkpoint"
-    for start, kinds in ((2, []), (1, ["txnindex"])):
+    for start, kinds in ((2, []), (1, []), (0, ["txnindex"])):
         point.write_text(f"0\n1\nt 0 {start}\n")
         assert _kinds(directory) == kinds
+
+
+def test_a_transaction_aborted_after_its_records_were_deleted_needs_no_entry(tmp_path: Path) -> None:
+    """The load drops the producers of a log without records, and so the open transaction."""
+    with klog.open(tmp_path / "data", create=True) as logs:
+        logs.create_topic("t")
+        log = logs.log("t")
+        log.append_batches(transactional(8, 0, 0))
+        log.delete_records(-1)
+    with klog.open(tmp_path / "data") as logs:
+        log = logs.log("t")
+        log.append_batches(batch(2))
+        log.append_batches(marker(8, 0, "abort"), origin="coordinator")
+        assert log.verify().problems == []
+    assert verify(tmp_path / "data").problems == []
 
 
 def test_the_cleaner_drops_the_entry_of_a_transaction_whose_records_are_gone(tmp_path: Path) -> None:
