@@ -115,7 +115,7 @@ def classify(name: str) -> FileName:
             inner = classify(name[: -len(suffix)])
             return FileName(inner.kind, inner.base_offset, suffix[1:])
     found = _SEGMENT.fullmatch(name)
-    if found:
+    if found and int(found[1]) < 2**63:
         return FileName(found[2], int(found[1]))
     if name in KINDS_BY_NAME:
         return FileName(KINDS_BY_NAME[name])

@@ -484,3 +484,10 @@ def test_a_lost_log_start_is_taken_from_the_leader_epochs(tmp_path: Path) -> Non
         log.append_batches(batch(1))
     (tmp_path / "log-start-offset-checkpoint").unlink()
     assert verify(path).problems == []
+
+
+def test_a_name_beyond_the_last_offset_is_not_that_of_a_segment(data: Path) -> None:
+    """As a load and Kafka see it. The log seemed to end there."""
+    for base in (2**63, 10**20 - 1):
+        (data / "t-0" / f"{base}.log".rjust(24, "0")).touch()
+    assert _kinds(data) == ["leftover"] * 2
