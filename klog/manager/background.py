@@ -88,9 +88,17 @@ class BackgroundTasks:
             CleanerSettings.of(self._broker.current)  # raises before the work, not after it
             self._loading.load_all(progress)
             warm_ranges.at_open(self._online_logs(), progress)
+            with self._state.lock:  # a close ends what has been started before it
+                self._state.check_open()
+                self._schedule()
+                self._scheduler.start()
         except BaseException:
             self._started = False
             raise
+        self._cleaner.start()
+
+    def _schedule(self) -> None:
+        """Schedule the tasks. Manager's lock held."""
         config = self._broker.current
         delay_ms = config.log_initial_task_delay_ms
         points_ms = config.log_flush_offset_checkpoint_interval_ms
@@ -105,8 +113,6 @@ class BackgroundTasks:
         ):
             if period_ms < _NEVER_MS:
                 self._every(name, action, first_ms, max(period_ms, 1))
-        self._scheduler.start()
-        self._cleaner.start()
 
     def _every(self, name: str, action: Callable[[], object], first_ms: int, period_ms: int) -> None:
         self._scheduler.schedule(name, lambda: self._while_used(action), first_ms, period_ms)
@@ -176,11 +182,9 @@ class BackgroundTasks:
     def checkpoint_high_watermarks(self) -> None:
         """Write the high watermarks that are managed."""
 
-        def write(directory: LogDirectory, logs: list[LogCore]) -> None:
-            managed = [log for log in logs if log.is_managed]
-            directory.write_high_watermarks({(log.topic, log.partition): log.high_watermark for log in managed})
-
-        self._for_each_directory(write)
+        self._for_each_directory(
+            lambda directory, logs: directory.write_high_watermarks([log for log in logs if log.is_managed])
+        )
 
 
 def _for_each(what: str, logs: Iterable[LogCore], action: Callable[[LogCore], object]) -> None:

@@ -237,7 +237,7 @@ class Commits:
         overwritten = self._logs(part for part in manifest.parts if part.overwrite)
         _roll_forward(overwritten, manifest)
         if overwritten:
-            directory.write_starts(overwritten)
+            directory.write_starts([log._core for log in overwritten])
             for log in overwritten:
                 core.retention.remove_below_start(log._core)
         if manifest.stream is not None:

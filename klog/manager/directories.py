@@ -52,7 +52,6 @@ from klog.values import NamedTuple
 if TYPE_CHECKING:
     from klog.log.core import LogCore
     from klog.log.directory.checkpoint import Partition
-    from klog.log.log import Log
     from klog.log.options import ReaderBounds
 
 _log = logger_of("manager")
@@ -286,36 +285,49 @@ class LogDirectory:
         checkpoint.write_offsets(self._files, path, offsets)
         self._on_disk[name] = dict(offsets)
 
-    def write_points(self, logs: Iterable[Log | LogCore] = ()) -> None:
-        """Write the recovery points, with the current ones of `logs`."""
+    def write_points(self, logs: Iterable[LogCore] = ()) -> None:
+        """Write the recovery points, with the current ones of those of `logs` that are still open here."""
         with self._mutex:
             self._written_soon = False
-            self.points.update({(log.topic, log.partition): log.recovery_point for log in logs})
-            self._write(checkpoint.RECOVERY_POINT, self.points)
+            self._write_points(filter(self._has, logs))
 
-    def write_starts(self, logs: Iterable[Log | LogCore]) -> None:
-        """Write the log starts: only of logs that start inside their first segment; its name gives the others."""
+    def _write_points(self, logs: Iterable[LogCore]) -> None:
+        self.points.update({(log.topic, log.partition): log.recovery_point for log in logs})
+        self._write(checkpoint.RECOVERY_POINT, self.points)
+
+    def write_starts(self, logs: Iterable[LogCore]) -> None:
+        """Write the log starts: only of logs that start inside their first segment; its name gives the others. Ignores
+        logs that are not open here any more."""
         with self._mutex:
-            self._write_starts(logs)
+            self._write_starts(filter(self._has, logs))
 
-    def _write_starts(self, logs: Iterable[Log | LogCore]) -> None:
+    def _write_starts(self, logs: Iterable[LogCore]) -> None:
         for log in logs:
             self._note_start(log)
         self._write(checkpoint.LOG_START, self.starts)
 
-    def _note_start(self, log: Log | LogCore) -> None:
+    def _has(self, log: LogCore) -> bool:
+        """True if the log is open here. If it was closed, deleted or moved away, there may be another one of its name,
+        and what the log states is not true of that one (D2). The mutex is held."""
+        return log.directory.owner is self and not log.closed
+
+    def _note_start(self, log: LogCore) -> None:
         self.starts.pop((log.topic, log.partition), None)
         if _starts_inside(log):
             # S9: never beyond what is on disk. The next load takes a start above the log end for damage.
             self.starts[log.topic, log.partition] = min(log.log_start_offset, log.recovery_point)
 
-    def write_high_watermarks(self, high_watermarks: dict[Partition, int]) -> None:
-        """Write the high watermarks; remove the file if there are none."""
+    def write_high_watermarks(self, logs: Iterable[LogCore]) -> None:
+        """Write the high watermarks of those of `logs` that are still open here; remove the file if there are none."""
         with self._mutex:
-            if high_watermarks:
-                self._write(checkpoint.HIGH_WATERMARK, high_watermarks)
-            elif exists(os.path.join(self.path, checkpoint.HIGH_WATERMARK)):
-                self._files.unlink(os.path.join(self.path, checkpoint.HIGH_WATERMARK))
+            known = {(log.topic, log.partition): log.high_watermark for log in logs if self._has(log)}
+            self._write_high_watermarks(known)
+
+    def _write_high_watermarks(self, high_watermarks: dict[Partition, int]) -> None:
+        if high_watermarks:
+            self._write(checkpoint.HIGH_WATERMARK, high_watermarks)
+        elif exists(os.path.join(self.path, checkpoint.HIGH_WATERMARK)):
+            self._files.unlink(os.path.join(self.path, checkpoint.HIGH_WATERMARK))
 
     def forget_partition(self, key: Partition) -> None:
         """Remove a partition that is no longer here from the checkpoints."""
@@ -371,10 +383,10 @@ class LogDirectory:
 
     def flushed(self, log: LogCore) -> None:
         """Note that a log's recovery point has moved. If there is a thread for that, it is written a little later,
-        together with others: the file names every log of the directory. Ignored for a log that has been deleted: a new
-        log of the same name begins at 0."""
+        together with others: the file names every log of the directory. Ignored for a log that has been deleted or
+        closed meanwhile, as in _has(); a close itself flushes, too."""
         with self._mutex:
-            if log.directory.owner is not self:
+            if not self._has(log) and (log.directory.owner is not self or not log.lock._is_owned()):
                 return
             self.points[log.topic, log.partition] = log.recovery_point
             if self._deferring or self._written_soon:
@@ -435,10 +447,10 @@ class LogDirectory:
         cleaner_offsets.lower(self._files, self.path, key, recovery_point)
 
     def store_starts(self, logs: Iterable[LogCore]) -> None:
-        """Write the log starts now, if any of these logs starts inside its first segment. Ignores those that were
-        deleted or moved away meanwhile."""
+        """Write the log starts now, if any of these logs starts inside its first segment. Ignores those that are not
+        open here any more."""
         with self._mutex:
-            inside = [log for log in logs if log.directory.owner is self and _starts_inside(log)]
+            inside = [log for log in logs if self._has(log) and _starts_inside(log)]
             if inside:
                 self._write_starts(inside)
 
@@ -494,18 +506,20 @@ class LogDirectory:
 
     # ---- stop --------------------------------------------------------------------------------------------------------
 
-    def stop(self, logs: Iterable[Log], *, clean: bool) -> None:
-        """Write the checkpoints, and the marker if the stop was clean and no log is left that needs recovery."""
+    def stop(self, logs: Iterable[LogCore], *, clean: bool) -> None:
+        """Write the checkpoints of its logs, which are closed, and the marker if the stop was clean and no log is left
+        that needs recovery."""
         if self.offline is not None:
             return
         self.check_place()
         logs = list(logs)
-        self.write_points(logs)
-        self.write_starts(logs)
-        self.write_high_watermarks(
-            self.high_watermarks
-            | {(log.topic, log.partition): min(log.high_watermark, log.log_end_offset) for log in logs}
-        )
+        with self._mutex:
+            self._write_points(logs)
+            self._write_starts(logs)
+            self._write_high_watermarks(
+                self.high_watermarks
+                | {(log.topic, log.partition): min(log.high_watermark, log.log_end_offset) for log in logs}
+            )
         opened = {(log.topic, log.partition) for log in logs}
         untouched = [name for key, name in self.entries().live.items() if key not in opened]
         if clean and not self.closed_badly and (self.was_clean or self._all_new(untouched)):
@@ -522,6 +536,11 @@ class LogDirectory:
     def end_release(self) -> None:
         """See Owner. The lock is of the directory, and stays."""
 
+    @property
+    def locked(self) -> bool:
+        """True while this process holds its lock."""
+        return self._lock is not None
+
     def unlock(self) -> None:
         """Release the lock. May be called again."""
         if self._lock is not None:
@@ -529,7 +548,7 @@ class LogDirectory:
             self._lock = None
 
 
-def _starts_inside(log: Log | LogCore) -> bool:
+def _starts_inside(log: LogCore) -> bool:
     """True if the log starts inside its first segment, so that its start is not the number in that one's name."""
     segments = log.segments
     return bool(segments) and log.log_start_offset > segments[0].base_offset

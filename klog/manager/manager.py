@@ -830,6 +830,7 @@ class LogManager:
                 "a signal handler must not do this; set a flag and do it after the handler returns"
             )
         self._registry.check(what)
+        self._moves.check(what)
         for log in self._registry.all():
             log._core.lock.check(log, what)
 
@@ -842,6 +843,9 @@ class LogManager:
             if self._state.read_only:
                 self._registry.close_readers()
             elif self._state.of_this_process:
+                with self._state.lock:  # other threads still write in the directories
+                    self._moves.end()
+                    self._registry.wait_until_loaded("a close")
                 self._stop()
         finally:
             self._let_go()
@@ -865,7 +869,7 @@ class LogManager:
             try:
                 with directory.deferring():
                     failed += run_all([log.close for log in logs], threads)
-                directory.stop(logs, clean=not failed)
+                directory.stop([log._core for log in logs], clean=not failed)
             except BaseException as error:  # the other directories are still stopped before the locks are released
                 failed.append(error)
             failures += failed

@@ -18,11 +18,12 @@ Kafka: LogManager.replaceCurrentWithFutureLog, ReplicaAlterLogDirsThread (which 
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from klog.disk import Files, FileState, exists, file_state, remove_tree
-from klog.errors import UnknownTopicOrPartition
+from klog.errors import ReentrantCall, UnknownTopicOrPartition
 from klog.log import core
 from klog.log.directory import checkpoint, cleaner_offsets
 from klog.log.directory.partition_names import DELETE, FUTURE, suffixed_name
@@ -62,9 +63,11 @@ class MoveProgress(NamedTuple):
 
 @dataclass(slots=True)
 class Move:
-    """A move under way. path: of the copy. cancelled: the topic is being deleted."""
+    """A move under way. path: of the copy. cancelled: the topic is being deleted, or the manager closes. thread: the
+    one that moves."""
 
     path: str
+    thread: int
     cancelled: bool = False
     copied: dict[int, list[FileState | None]] = field(default_factory=dict)
     bytes_copied: int = 0
@@ -95,7 +98,9 @@ class Moves:
                 return
             if key in self._under_way:
                 raise ValueError(f"{topic}-{partition} is being moved already")
-            under_way = Move(os.path.join(target.path, suffixed_name(topic, partition, FUTURE)))
+            self._state.check_open()
+            copy = os.path.join(target.path, suffixed_name(topic, partition, FUTURE))
+            under_way = Move(copy, threading.get_ident())
             self._under_way[key] = under_way
         try:
             with target.guarded():
@@ -112,6 +117,7 @@ class Moves:
         finally:
             with self._state.lock:
                 del self._under_way[key]
+                self._state.notify()
 
     def under_way(self) -> list[MoveProgress]:
         """Return how far the moves are, sorted."""
@@ -133,6 +139,22 @@ class Moves:
         for key, under_way in self._under_way.items():
             if key[0] == topic:
                 under_way.cancelled = True
+
+    def end(self) -> None:
+        """End all moves, and wait for that. Manager's lock held, and released while waiting."""
+        for under_way in self._under_way.values():
+            under_way.cancelled = True
+        while self._under_way:
+            self._state.wait()
+
+    def check(self, what: str) -> None:
+        """Raise ReentrantCall if this thread is moving a partition: waiting for that move would never end."""
+        for (topic, partition), under_way in list(self._under_way.items()):
+            if under_way.thread == threading.get_ident():
+                raise ReentrantCall(
+                    f"{self._state.path}: {what} inside a move of {topic}-{partition} by the same thread; "
+                    "a callback or a signal handler must not do this; set a flag and do it after the move"
+                )
 
     # ---- swap --------------------------------------------------------------------------------------------------------
 

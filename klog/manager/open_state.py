@@ -3,21 +3,30 @@
 from __future__ import annotations
 
 import os
+import threading
 
 from klog.errors import ForkedHandle, LogClosed, ReadOnly
 from klog.locks import CallLock
 
 
 class OpenState:
-    """The state of one manager: closed until opened() is called. Any thread. lock: the manager's lock."""
+    """The state of one manager: closed until opened() is called. Any thread. lock: the manager's lock.
+
+    What writes in a log.dir without this lock, a load and a move, is waited for by wait() and ends with notify().
+    """
 
     def __init__(self, path: str, *, read_only: bool) -> None:
         self.path = path
         self.read_only = read_only
-        self.lock = CallLock()
+        self._make_lock()
         self.closed = True
         self._forked = False
         self._pid = os.getpid()
+
+    def _make_lock(self) -> None:
+        self.lock = CallLock()
+        self._condition = threading.Condition(self.lock)  # type: ignore[arg-type]
+        self._waiting = 0  # threads in wait()
 
     @property
     def of_this_process(self) -> bool:
@@ -34,8 +43,21 @@ class OpenState:
 
     def after_fork(self) -> None:
         """Reset in a forked child, where the thread that held the lock does not exist."""
-        self.lock = CallLock()
+        self._make_lock()
         self._forked = not self.read_only
+
+    def wait(self) -> None:
+        """Wait until a load or a move has ended. With the lock held, which is released meanwhile."""
+        self._waiting += 1
+        try:
+            self._condition.wait()
+        finally:
+            self._waiting -= 1
+
+    def notify(self) -> None:
+        """A load or a move has ended. With the lock held."""
+        if self._waiting:
+            self._condition.notify_all()
 
     def begins(self, what: str) -> None:
         """Begin a call that changes something, with the lock held. Raises ReentrantCall inside another one,

@@ -6,6 +6,7 @@ loadLog, initializingLog, topicConfigUpdated, finishedInitializingLog, handleLog
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import weakref
@@ -14,7 +15,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from klog.disk import is_directory
-from klog.errors import InconsistentTopicId, LogClosed, ReentrantCall
+from klog.errors import InconsistentTopicId, KlogError, LogClosed, ReentrantCall
 from klog.log import core
 from klog.log.directory import checkpoint
 from klog.log.directory.reader_positions import PositionFile, lower_positions, reader_names
@@ -38,7 +39,7 @@ _log = logger_of("manager")
 
 @dataclass(eq=False)
 class LogRegistry:
-    """Any thread. Its condition is the manager's lock. new_options: makes Options, given what differs between logs."""
+    """Any thread. new_options: makes Options, given what differs between logs."""
 
     _state: OpenState
     _directories: DirectorySet
@@ -58,8 +59,6 @@ class LogRegistry:
     def after_fork(self) -> None:
         """Reset in a forked child, where no thread is loading or cleaning a log."""
         self.cleanings = threading.Condition()  # cleanings of all logs wait here, and callers that wait for their end
-        self._condition = threading.Condition(self._state.lock)  # type: ignore[arg-type]
-        self._waiting = 0  # threads that wait for the end of a load
         self._pending: dict[Partition, int] = {}  # of each log that is being loaded: the thread that loads it
         self._stale: set[Partition] = set()  # those whose configuration has changed since the load read it
 
@@ -95,11 +94,15 @@ class LogRegistry:
         return log is not None and not log.closed
 
     def remove(self, key: Partition) -> Log | None:
-        """Remove a log that is being deleted; return it if it is open. Manager's lock held."""
+        """Remove a log that is being deleted; return it if it is open. Waits for a close of it. Manager's lock held."""
         log = self._logs.pop(key, None)
-        if log is not None:
-            self._traffic.retire(log, deleted=True)
-        return None if log is None or log.closed else log
+        if log is None:
+            return None
+        self._traffic.retire(log, deleted=True)
+        if not log.closed:
+            return log
+        _await_close(log)  # it writes in the directory
+        return None
 
     def _directory_failed(self, directory: LogDirectory, reason: str) -> None:
         """Handle a directory that went offline. May be called under a log's lock, so it takes no lock.
@@ -130,7 +133,7 @@ class LogRegistry:
                 if key not in self._pending:
                     break
                 self.check(f"a load of {topic}-{partition}")
-                self._wait()
+                state.wait()
             directory, identity = self._catalog.locate(topic, partition)
             self._pending[key] = threading.get_ident()
         log = None
@@ -145,7 +148,10 @@ class LogRegistry:
                 if replaced is not None:
                     self._traffic.retire(replaced)
                 self._logs[key] = log
-        except BaseException:
+        except BaseException as error:
+            if log is not None and isinstance(error, LogClosed) and directory.locked:  # that close waits for this one
+                with contextlib.suppress(KlogError, OSError):
+                    log.close()
             if log is not None and not log.closed:
                 core.abandon(log._core)
             raise
@@ -153,8 +159,7 @@ class LogRegistry:
             with state.lock:
                 del self._pending[key]
                 self._stale.discard(key)
-                if self._waiting:
-                    self._condition.notify_all()
+                state.notify()
         return log
 
     def _leave(self, key: Partition, log: Log) -> None:
@@ -262,19 +267,12 @@ class LogRegistry:
                 "a signal handler must not do this; set a flag and do it after the handler returns"
             )
 
-    def wait_until_loaded(self, topic: str) -> None:
-        """Wait until no load of the topic's logs is under way. Manager's lock held, and released while waiting."""
-        while any(name == topic for name, _ in self._pending):
-            self.check("a deletion")
-            self._wait()
-
-    def _wait(self) -> None:
-        """Wait for the end of a load. Manager's lock held, and released while waiting."""
-        self._waiting += 1
-        try:
-            self._condition.wait()
-        finally:
-            self._waiting -= 1
+    def wait_until_loaded(self, what: str, topic: str | None = None) -> None:
+        """Wait until no load of the topic's logs (None: of any) is under way. Manager's lock held, and released while
+        waiting. what: the call that waits, for errors."""
+        while any(topic in (None, name) for name, _ in self._pending):
+            self.check(what)
+            self._state.wait()
 
     # ---- configuration -----------------------------------------------------------------------------------------------
 
@@ -308,8 +306,8 @@ def has_gone(log: Log) -> bool:
 
 
 def _await_close(log: Log) -> None:
-    """Wait for a close in another thread, so that the directory can be loaded again. The caller holds no lock of a
-    log."""
+    """Wait for a close in another thread, so that the directory can be loaded again, or renamed. The caller holds no
+    lock of a log."""
     with log._core.lock:
         pass
 

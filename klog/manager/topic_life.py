@@ -277,7 +277,7 @@ class TopicLife:
                 with self._state.lock:
                     self._state.begins("a deletion")
                     partitions = self._catalog.partitions(name)
-                    self._registry.wait_until_loaded(name)
+                    self._registry.wait_until_loaded("a deletion", name)
                     if set(self._registry.of_topic(name)) <= set(loaded):
                         self._delete(name, partitions)
                         return
