@@ -29,6 +29,7 @@ from collections.abc import Iterator
 from klog.disk._io import LogFile
 from klog.disk.faults import naming_the_next_step
 from klog.disk.lock import directory_lock, locked_range, set_lock
+from klog.disk.presence import has_its_name
 from klog.errors import AlreadyLocked, ForkedHandle, LogClosed
 from klog.values import NamedTuple
 
@@ -90,9 +91,7 @@ class Leases:
 
     def _has_its_name(self) -> bool:
         try:
-            return os.path.samestat(os.stat(self.path, follow_symlinks=False), os.fstat(self._file.fd))
-        except FileNotFoundError:
-            return False
+            return has_its_name(self._file)
         except OSError:  # a disk that fails: the next commit raises
             return True
 

@@ -24,6 +24,7 @@ from collections.abc import Iterator
 from klog.clock import process_start_time
 from klog.disk._io import LogFile
 from klog.disk.faults import naming_the_next_step
+from klog.disk.presence import has_its_name
 from klog.errors import AlreadyLocked, ReentrantCall
 
 _GETLK = getattr(fcntl, "F_OFD_GETLK", 36)
@@ -79,8 +80,7 @@ class DirectoryLock:
             self._file = LogFile(fd, self.path, True)
         try:
             self._lock(directory, shared)
-            with naming_the_next_step(self.path):
-                locked = self._has_its_name()
+            locked = has_its_name(self._file)
         except BaseException:
             self._file.close()
             raise
@@ -139,12 +139,6 @@ class DirectoryLock:
         except OSError:
             return False
 
-    def _has_its_name(self) -> bool:
-        try:
-            return os.path.samestat(os.stat(self.path, follow_symlinks=False), os.fstat(self._file.fd))
-        except FileNotFoundError:
-            return False
-
     def _write_holder(self) -> None:
         text = f"pid={self._pid} start={process_start_time(self._pid)}\n".encode()
         with contextlib.suppress(OSError):  # the name is optional: a full disk must not prevent opening the log
@@ -182,7 +176,7 @@ class DirectoryLock:
             with contextlib.suppress(OSError):  # a child that has not yet closed its copy would keep the lock
                 set_lock(self._directory, fcntl.F_UNLCK)
             with contextlib.suppress(OSError):
-                if self.alone() and self._has_its_name():  # not after a release that was interrupted after unlink()
+                if self.alone() and has_its_name(self._file):  # not after a release that was interrupted after unlink()
                     os.unlink(self.path)
         self._file.close()
         self._directory.close()

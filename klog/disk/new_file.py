@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from klog.disk._io import LogFile
 from klog.disk.files import Files
-from klog.disk.presence import exists, is_directory, is_file
+from klog.disk.presence import exists, has_its_name, is_directory, is_file
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -98,7 +98,7 @@ def _locked(path: str, files: Files) -> LogFile:
         file = files.open(path, write=True, create=True)
         try:
             _lock(file)
-            if _is_still(file, path):
+            if has_its_name(file):  # its last writer may have renamed or removed it before it was locked
                 if file.length() == 0:
                     return file
                 files.unlink(path)  # left by a crash
@@ -116,11 +116,3 @@ def _lock(file: LogFile) -> None:
         raise OSError(errno.EBUSY, text, file.path) from None
     except OSError:  # a file system without locks
         pass
-
-
-def _is_still(file: LogFile, path: str) -> bool:
-    """Does the path still name the file? Its last writer may have renamed or removed it before it was locked."""
-    try:
-        return os.path.samestat(os.stat(path, follow_symlinks=False), os.fstat(file.fileno()))
-    except FileNotFoundError:
-        return False

@@ -10,8 +10,12 @@ import errno
 import os
 import stat
 import time
+from typing import TYPE_CHECKING
 
 from klog.disk.faults import naming_the_next_step
+
+if TYPE_CHECKING:
+    from klog.disk._io import LogFile
 
 _EXPECTED = "name a log.dir, which has a directory <topic>-<number> for each partition"
 _SETTLED_NS = 50_000_000
@@ -55,6 +59,16 @@ def is_file(path: str) -> bool:
     """Is the path a regular file, or a link to one? Raises OSError if that cannot be found out."""
     mode = _mode(path, True)
     return mode is not None and stat.S_ISREG(mode)
+
+
+def has_its_name(file: LogFile) -> bool:
+    """Does an open file's path still name it? It may have been removed or replaced. Raises OSError if that cannot be
+    found out."""
+    with naming_the_next_step(file.path, reading=True):
+        try:
+            return os.path.samestat(os.stat(file.path, follow_symlinks=False), os.fstat(file.fileno()))
+        except FileNotFoundError:
+            return False
 
 
 def check_directory(path: str) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import gc
 import os
 import weakref
@@ -140,3 +141,16 @@ def test_a_new_file_is_on_disk_with_its_name_when_it_is_committed(tmp_path: Path
         file.write(b"data")
         file.commit()
     assert bytes(files.durable_names[path].durable) == b"data"
+
+
+def test_an_unreadable_state_of_a_new_file_names_its_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, real = str(tmp_path / "file"), os.fstat
+
+    def fails(fd: int) -> os.stat_result:
+        if os.readlink(f"/proc/self/fd/{fd}").startswith(path):
+            raise OSError(errno.EIO, "Input/output error")
+        return real(fd)
+
+    monkeypatch.setattr(os, "fstat", fails)
+    with pytest.raises(OSError, match=r"Input/output error; .*file\.tmp"):
+        NewFile(path, RealFiles())
