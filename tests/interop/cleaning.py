@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import shutil
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,17 @@ def forget(directory: Path, plan: Plan) -> None:
     """Remove the checkpoint if a plan begins afresh."""
     if plan.afresh:
         (directory.parent / CHECKPOINT).unlink(missing_ok=True)
+
+
+def stable_in_both(directory: Path, plan: Plan) -> Plan:
+    """The plan, without its high watermark if a marker lies at or above it: after a start such a transaction is still not
+    stable in klog, but in Kafka, which keeps that nowhere."""
+    high = plan.high_watermark
+    last = max(
+        (b.base_offset for path in directory.glob("*.log") for b in cleaned.batches_of(path) if b.is_control),
+        default=-1,
+    )
+    return dataclasses.replace(plan, high_watermark=None) if high is not None and last >= high else plan
 
 
 def by_kafka(kafka_classes: KafkaClasses, directory: Path, plan: Plan, log: DirtyLog) -> list[Any] | None:

@@ -349,6 +349,35 @@ def test_a_finished_transaction_is_stable_after_a_reload(tmp_path: Path, clean: 
         assert log.aborted_transactions() == [(1, 0, 10, 11)]
 
 
+@pytest.mark.parametrize("how", ["closed", "killed", "beside"])
+def test_a_producer_whose_batches_are_deleted_is_known_below_a_high_watermark(tmp_path: Path, how: str) -> None:
+    """Its state is in a snapshot above the high watermark only: without it a retry would be appended again."""
+    log = opened(tmp_path)
+    log.update_high_watermark(0)
+    log.append_batches(produced(7, 0, 0, 2))
+    log.append_batches(batch(2))
+    log.update_high_watermark(3)
+    log.delete_records(3)
+    log.append_batches(batch(2))
+    log.roll()
+    log.append_batches(batch(2))
+    given: dict[str, Any] = {"high_watermark": 4, "recovery_point": 8, "log_start_offset": 3, "clock": log.clock}
+    if how == "beside":
+        other = klog.Log.open(log.path, read_only=True, **given)
+    else:
+        if how == "closed":
+            log.close()
+        else:
+            abandon(log)
+        other = log = klog.Log.open(log.path, clean_shutdown=how == "closed", **given)
+    with log, other:
+        assert other.producers[7].last_sequence == 1
+        if other is log:
+            end = log.log_end_offset
+            log.append_batches(produced(7, 0, 0, 2))
+            assert log.log_end_offset == end
+
+
 @pytest.mark.parametrize("how", ["truncated", "closed", "killed", "copied", "beside"])
 def test_a_transaction_whose_marker_is_not_replicated_stays_unstable(tmp_path: Path, how: str) -> None:
     """The producer snapshots after the marker no longer have it: those up to the high watermark do."""

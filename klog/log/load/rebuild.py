@@ -55,8 +55,8 @@ class DerivedState:
         if self._lost:
             learn_epochs(self.epochs, before)
         passed = _last_but_one(segments)
-        usable = _usable_to(self._inputs, base)
-        self.producers = producers_at(self._inputs, before, log_start, base, usable, self._snapshots, passed)
+        high = self._inputs.high_watermark
+        self.producers = producers_at(self._inputs, before, log_start, base, base, high, self._snapshots, passed)
 
     def apply(self, segment: Segment, scan: Scan) -> None:
         """Apply the next segment that recovery has checked."""
@@ -81,8 +81,8 @@ class DerivedState:
         self._remove_snapshots(segments, log_start, log_end, newest_is_read=producers is None)
         if producers is None:
             passed = _last_but_one(segments)
-            usable = _usable_to(inputs, log_end)
-            producers = producers_at(inputs, segments, log_start, log_end, usable, self._snapshots, passed)
+            high = inputs.high_watermark
+            producers = producers_at(inputs, segments, log_start, log_end, log_end, high, self._snapshots, passed)
         elif log_end <= log_start:
             producers.clear(log_start)  # B5
         if producers.entries:
@@ -147,24 +147,21 @@ def _last_but_one(segments: Sequence[Segment]) -> int:
     return segments[-2:][0].base_offset
 
 
-def _usable_to(inputs: Inputs, end: int) -> int:
-    """The snapshot_max of producers_at() for the state below offset `end`."""
-    return end if inputs.high_watermark is None else min(end, inputs.high_watermark)
-
-
 def producers_at(
     inputs: Inputs,
     segments: Sequence[Segment],
     log_start: int,
     end: int,
-    snapshot_max: int | None = None,
+    snapshot_max: int = _NONE,
+    high_watermark: int | None = None,
     snapshots: Snapshots | None = None,
     snapshots_from: int = _NONE,
 ) -> Producers:
     """The producer state below offset `end`: from the newest usable snapshot and a replay of the batches after it.
 
-    snapshot_max: use no snapshot above this offset. One above the high watermark lacks the transactions whose markers
-    lie between the two, and which are not stable yet.
+    snapshot_max: use no snapshot above this offset. high_watermark: a snapshot above it lacks the transactions whose
+    markers lie between the two, and which are not stable yet. They alone are found from an earlier snapshot on: batches
+    of other producers may have been deleted since.
 
     snapshots: where the state writes snapshots, at those base offsets from snapshots_from on that the replay passes;
     None for a state that is only read.
@@ -172,12 +169,14 @@ def producers_at(
     kept = snapshots is not None
     files = Snapshots(inputs.directory, inputs.files) if snapshots is None else snapshots
     producers = Producers(snapshots)
+    loaded = log_start
     for offset in reversed(files.offsets):
-        if log_start < offset <= (end if snapshot_max is None else min(end, snapshot_max)):
+        if log_start < offset <= min(end, snapshot_max):
             try:
                 producers.load(files.read(offset), offset)
                 if producers.entries:
                     producers.expire(inputs.clock.wall_ms(), inputs.producer_expiration_ms)
+                loaded = offset
                 break
             except (CorruptSnapshot, FileNotFoundError) as error:
                 _log.warning("event=snapshot_unusable reason=%s", error)
@@ -186,6 +185,8 @@ def producers_at(
     else:
         producers.clear(log_start)
     replay_up_to(producers, segments, end, snapshots_from)
+    if high_watermark is not None and loaded > max(high_watermark, log_start):
+        producers.take_unreplicated(producers_at(inputs, segments, log_start, end, min(high_watermark, snapshot_max)))
     return producers
 
 

@@ -73,17 +73,17 @@ def _has_fallen(log: LogCore) -> bool:
 
 
 def _producers_at_end(log: LogCore) -> Producers:
-    start, end, known, trusted = log.log_start_offset, log.log_end_offset, log.producers, log.high_watermark
+    start, end, known = log.log_start_offset, log.log_end_offset, log.producers
     # Those of a new load are empty. A marker that could not be read may be readable now.
     if start < known.end_offset <= end and not known.unreadable and not _has_fallen(log):
         producers = Producers(like=known)  # other threads may be reading the old ones
         replay_up_to(producers, log.segments, end)
         return producers
+    trusted = end
     if not log.options.clean_shutdown:
         point = log.options.recovery_point
-        checked = max((s.base_offset for s in log.segments if s.base_offset <= point), default=start)
-        trusted = min(trusted, checked)
-    return producers_at(inputs_of(log), log.segments, start, end, trusted)
+        trusted = max((s.base_offset for s in log.segments if s.base_offset <= point), default=start)
+    return producers_at(inputs_of(log), log.segments, start, end, trusted, log.high_watermark)
 
 
 def snapshot_locked(log: LogCore) -> OffsetSnapshot:

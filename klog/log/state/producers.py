@@ -101,6 +101,11 @@ class Producers(ProducerFields):
                 self.entries[append.entry.producer_id] = append.current
         self._transactions.take_back([begun for append in appends for begun in append.started], completed)
 
+    def take_unreplicated(self, other: Producers) -> None:
+        """Add the decided transactions of another state of the log at the same offset."""
+        self._transactions.take_unreplicated(other._transactions)
+        self.unreadable |= other.unreadable
+
     def last_stable_offset(self, completed: CompletedTransaction) -> int:
         """The last stable offset for the transaction index: the first offset of the next open transaction, else the
         offset after the marker. Call it before complete()."""

@@ -126,6 +126,14 @@ class Transactions(TransactionFields):
             self._ongoing.drop(transaction.first_offset)
         self._changed()
 
+    def take_unreplicated(self, other: Transactions) -> None:
+        """Add the unreplicated transactions of another state of the log at the same offset."""
+        both = {found.first.offset: found for found in (*other._unreplicated.all(), *self._unreplicated.all())}
+        self._unreplicated.clear()
+        for transaction in sorted(both.values(), key=lambda found: found.last_offset):
+            self._unreplicated.put(transaction)
+        self._changed()
+
     def forget_below(self, offset: int) -> None:
         """Forget transactions with markers below offset: they are replicated, or their records are deleted."""
         if self.first_unstable is not None:

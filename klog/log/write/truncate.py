@@ -130,10 +130,10 @@ def _truncate(log: LogCore, kept: tuple[Segment, ...], offset: int, reached: int
 def _lower_last_stable_offset(log: LogCore, kept: tuple[Segment, ...], offset: int, reached: int) -> None:
     """T7. Uses the producers as of the new log end; reload_producers() follows, with the snapshots that are left."""
     if log.producers.entries:
-        inputs, usable = inputs_of(log), min(offset, reached, log.high_watermark)
+        inputs, high = inputs_of(log), min(offset, log.high_watermark)
         start = _producers_start(log, inputs, min(offset, log.log_start_offset))
-        log.use_producers(producers_at(inputs, kept, start, offset, usable))
-        log.producers.on_high_watermark_updated(min(offset, log.high_watermark))
+        log.use_producers(producers_at(inputs, kept, start, offset, reached, high))
+        log.producers.on_high_watermark_updated(high)
 
 
 def _truncate_to_start(log: LogCore, offset: int, start: int) -> None:
@@ -221,7 +221,7 @@ def reload_producers(log: LogCore) -> None:
         if not start < offset <= min(end, log.segments[-1].next_offset):
             snapshots.delete(offset)
     start = _producers_start(log, inputs, start)
-    log.use_producers(producers_at(inputs, log.segments, start, end, log.high_watermark, snapshots))
+    log.use_producers(producers_at(inputs, log.segments, start, end, end, log.high_watermark, snapshots))
     log.producers.expire(log.clock.wall_ms(), inputs.producer_expiration_ms)
     log.producers.on_high_watermark_updated(log.high_watermark)
 
