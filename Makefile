@@ -9,7 +9,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3; do \
 NATIVE := $(shell find klog csrc -name '*.pyx' -o -name '*.pxd' -o -name '*.c' -o -name '*.h' | grep -v '/_os\.c$$') setup.py klog/disk/_os_build.py
 # Spark needs compat mode to find data sources; setuptools prints a long warning about it each time.
 PIP := PYTHONWARNINGS=ignore $(BIN)/python -m pip --disable-pip-version-check --quiet install
-# The Python fuzz targets: 62 MB on disk. make test-deep fuzzes each of the sixteen for 30 s: eight minutes of one core.
+# The Python fuzz targets: 62 MB on disk. make test-deep fuzzes each of the sixteen for 20 s: five minutes of one core.
 ATHERIS := @$(PIP) --only-binary :all: atheris || echo 'atheris is not available for this Python: its targets are skipped'
 # One test process per core. Memory limits their number, because some of them start a JVM.
 PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 4

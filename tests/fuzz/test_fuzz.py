@@ -10,7 +10,7 @@ import pytest
 from tests.fuzz import build
 from tests.fuzz.face import TARGETS
 
-SECONDS = int(os.environ.get("KLOG_FUZZ_SECONDS", "30"))
+SECONDS = int(os.environ.get("KLOG_FUZZ_SECONDS", "20"))
 
 
 @pytest.mark.parametrize("name", build.C_TARGETS)
