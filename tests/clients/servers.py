@@ -28,9 +28,9 @@ KAFKA_VERSION = "4.1.0"
 # often than every 5 s. Without any delay kafka-python may lead a group before it knows the topic's partitions, and
 # assigns nothing.
 _QUICK: dict[str, dict[str, object]] = {
-    "klog": {"group.initial.rebalance.delay.ms": 100, "group.consumer.heartbeat.interval.ms": 300},
+    "klog": {"group.initial.rebalance.delay.ms": 300, "group.consumer.heartbeat.interval.ms": 300},
     "kafka": {
-        "group.initial.rebalance.delay.ms": 100,
+        "group.initial.rebalance.delay.ms": 300,
         "group.consumer.heartbeat.interval.ms": 300,
         "group.consumer.min.heartbeat.interval.ms": 100,
     },
