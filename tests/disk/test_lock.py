@@ -6,6 +6,7 @@ import errno
 import fcntl
 import os
 import signal
+import stat
 import struct
 import subprocess
 import sys
@@ -230,7 +231,7 @@ def test_a_lock_on_a_file_that_was_unlinked_meanwhile_does_not_count(
     real, others = fcntl.fcntl, list[Any]()
 
     def lock_then_lose_the_file(*args: Any) -> Any:
-        if os.path.isdir(f"/proc/self/fd/{args[0]}"):
+        if stat.S_ISDIR(os.fstat(args[0].fileno()).st_mode):
             raise OSError(errno.ENOLCK, "no locks")
         result = real(*args)
         if not others:
