@@ -23,7 +23,7 @@ from collections.abc import Iterator
 
 from klog.clock import process_start_time
 from klog.disk._io import LogFile
-from klog.disk.faults import naming_the_next_step
+from klog.disk.faults import naming_the_next_step, os_error
 from klog.disk.presence import has_its_name
 from klog.errors import AlreadyLocked, ReentrantCall
 
@@ -106,6 +106,8 @@ class DirectoryLock:
         """Lock the directory. Raises AlreadyLocked for a holder whose `.lock` was removed."""
         with naming_the_next_step(directory):
             self._directory = LogFile(os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), directory)
+            found = os.fstat(self._directory.fd)
+        self.place = found.st_dev, found.st_ino
         try:
             with contextlib.suppress(OSError):  # a file system without such locks
                 set_lock(self._directory, fcntl.F_RDLCK, _SHARED_BYTE if shared else _EXCLUSIVE_BYTE, 1)
@@ -122,12 +124,12 @@ class DirectoryLock:
     def check_place(self) -> None:
         """Raise OSError if the directory no longer has its path: it was renamed, or a link leads elsewhere. What is
         there now may have another holder."""
-        if self._directory.fd < 0:  # released, or in a forked child
-            return
         path = self._directory.path
-        with naming_the_next_step(path):
+        try:
             found = os.stat(path)
-        if not os.path.samestat(found, os.fstat(self._directory.fd)):
+        except OSError as error:
+            raise os_error(error.errno or errno.EIO, path) from None
+        if self._directory.fd >= 0 and (found.st_dev, found.st_ino) != self.place:  # held, and in no forked child
             raise OSError(
                 errno.ESTALE, "another directory is there now; close this one, move it back, then open it again", path
             )

@@ -75,16 +75,14 @@ class PartitionDir(DirectoryFields):
     def loaded(self, segment_dir: SegmentDir | None) -> None:
         """Use what the load has made."""
         self.segment_dir = segment_dir
-        self._place_segments()
+        if segment_dir is not None and self.owner is not None:
+            segment_dir.check_owner = self.owner.check_place
 
     def belong_to(self, owner: Owner | None, on_flush: Callable[[LogCore], None] | None = None) -> None:
         """Set the owner, which writes the checkpoints from here on; None: there is none."""
         self.owner, self.on_flush = owner, on_flush
-        self._place_segments()
-
-    def _place_segments(self) -> None:
         if self.segment_dir is not None:
-            self.segment_dir.belong_to(None if self.owner is None else self.owner.check_place)
+            self.segment_dir.check_owner = None if owner is None else owner.check_place
 
     def check_place(self) -> None:
         """Before a change of files: see Owner."""
