@@ -19,11 +19,10 @@ class SegmentDir(SegmentDirState):
     move_to() and configure() change directory and config: the segments follow. suffix: appended to the names of their
     files. written: how the bytes of closed files were written. beside: a SegmentDir of the same directory, to exchange
     segments with. strict: a reader that reaches the end of a closed segment raises if batches were lost there.
-    check_owner: raises OSError if another directory has the path of the log.dir by now; None without an owner.
     """
 
     __slots__ = (
-        "check_owner",
+        "_check_place",
         "config",
         "directory",
         "files",
@@ -59,13 +58,18 @@ class SegmentDir(SegmentDirState):
         self.strict: bool = strict if beside is None else beside.strict
         self.suffix = suffix
         self.written = WriteCounts()
-        self.check_owner: Callable[[], None] | None = None
+        self._check_place: Callable[[], None] | None = None
         self.sampler = ReadSampler()  # estimates how many bytes read come from the page cache
+
+    def belong_to(self, check_place: Callable[[], None] | None) -> None:
+        """check_place() raises OSError if another directory has the path by now. Called before a segment takes appends;
+        None: there is nothing to check."""
+        self._check_place = check_place
 
     def check_place(self) -> None:
         """Raise OSError if another directory has the path by now."""
-        if self.check_owner is not None:
-            self.check_owner()
+        if self._check_place is not None:
+            self._check_place()
 
     def renew(self) -> None:
         """Reset in a forked child: other threads' locks are never released there, and the parent has the log's."""

@@ -76,13 +76,13 @@ class PartitionDir(DirectoryFields):
         """Use what the load has made."""
         self.segment_dir = segment_dir
         if segment_dir is not None and self.owner is not None:
-            segment_dir.check_owner = self.owner.check_place
+            segment_dir.belong_to(self.owner.check_place)
 
     def belong_to(self, owner: Owner | None, on_flush: Callable[[LogCore], None] | None = None) -> None:
         """Set the owner, which writes the checkpoints from here on; None: there is none."""
         self.owner, self.on_flush = owner, on_flush
         if self.segment_dir is not None:
-            self.segment_dir.check_owner = None if owner is None else owner.check_place
+            self.segment_dir.belong_to(None if owner is None else owner.check_place)
 
     def check_place(self) -> None:
         """Before a change of files: see Owner."""
