@@ -54,9 +54,15 @@ class DerivedState:
         before, base = segments[:number], segments[number].base_offset
         if self._lost:
             learn_epochs(self.epochs, before)
-        passed = _last_but_one(segments)
-        high = self._inputs.high_watermark
-        self.producers = producers_at(self._inputs, before, log_start, base, base, high, self._snapshots, passed)
+        self.producers = producers_at(
+            self._inputs,
+            before,
+            log_start,
+            base,
+            high_watermark=self._inputs.high_watermark,
+            snapshots=self._snapshots,
+            snapshots_from=_last_but_one(segments),
+        )
 
     def apply(self, segment: Segment, scan: Scan) -> None:
         """Apply the next segment that recovery has checked."""
@@ -80,9 +86,15 @@ class DerivedState:
         producers, inputs = self.producers, self._inputs
         self._remove_snapshots(segments, log_start, log_end, newest_is_read=producers is None)
         if producers is None:
-            passed = _last_but_one(segments)
-            high = inputs.high_watermark
-            producers = producers_at(inputs, segments, log_start, log_end, log_end, high, self._snapshots, passed)
+            producers = producers_at(
+                inputs,
+                segments,
+                log_start,
+                log_end,
+                high_watermark=inputs.high_watermark,
+                snapshots=self._snapshots,
+                snapshots_from=_last_but_one(segments),
+            )
         elif log_end <= log_start:
             producers.clear(log_start)  # B5
         if producers.entries:
@@ -169,14 +181,12 @@ def producers_at(
     kept = snapshots is not None
     files = Snapshots(inputs.directory, inputs.files) if snapshots is None else snapshots
     producers = Producers(snapshots)
-    loaded = log_start
     for offset in reversed(files.offsets):
         if log_start < offset <= min(end, snapshot_max):
             try:
                 producers.load(files.read(offset), offset)
                 if producers.entries:
                     producers.expire(inputs.clock.wall_ms(), inputs.producer_expiration_ms)
-                loaded = offset
                 break
             except (CorruptSnapshot, FileNotFoundError) as error:
                 _log.warning("event=snapshot_unusable reason=%s", error)
@@ -184,6 +194,7 @@ def producers_at(
                     files.delete(offset)
     else:
         producers.clear(log_start)
+    loaded = producers.end_offset
     replay_up_to(producers, segments, end, snapshots_from)
     if high_watermark is not None and loaded > max(high_watermark, log_start):
         producers.take_unreplicated(producers_at(inputs, segments, log_start, end, min(high_watermark, snapshot_max)))

@@ -176,10 +176,10 @@ def _remove_all(log: LogCore, to_unlink: list[str], choose: Choice) -> int:
     """Mark the selected segments for deletion. Returns their number. to_unlink: gets the file names by batch."""
     with log.lock:
         log.check_idle("retention")
-        guard_undoable(log, log.directory.check_place)
         waiting = collections.deque(choose(log))
         if not waiting:
             return 0
+        guard_undoable(log, log.directory.check_place)
         _start_after_locked(log, len(waiting))
         count = _remove_batch_locked(log, waiting, to_unlink)
     while waiting:

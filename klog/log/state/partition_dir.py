@@ -75,8 +75,6 @@ class PartitionDir(DirectoryFields):
     def loaded(self, segment_dir: SegmentDir | None) -> None:
         """Use what the load has made."""
         self.segment_dir = segment_dir
-        if segment_dir is not None and self.owner is not None:
-            segment_dir.belong_to(self.owner.check_place)
 
     def belong_to(self, owner: Owner | None, on_flush: Callable[[LogCore], None] | None = None) -> None:
         """Set the owner, which writes the checkpoints from here on; None: there is none."""

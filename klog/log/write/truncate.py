@@ -221,7 +221,9 @@ def reload_producers(log: LogCore) -> None:
         if not start < offset <= min(end, log.segments[-1].next_offset):
             snapshots.delete(offset)
     start = _producers_start(log, inputs, start)
-    log.use_producers(producers_at(inputs, log.segments, start, end, end, log.high_watermark, snapshots))
+    log.use_producers(
+        producers_at(inputs, log.segments, start, end, high_watermark=log.high_watermark, snapshots=snapshots)
+    )
     log.producers.expire(log.clock.wall_ms(), inputs.producer_expiration_ms)
     log.producers.on_high_watermark_updated(log.high_watermark)
 
