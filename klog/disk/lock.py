@@ -107,7 +107,7 @@ class DirectoryLock:
         with naming_the_next_step(directory):
             self._directory = LogFile(os.open(directory, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC), directory)
             found = os.fstat(self._directory.fd)
-        self.place = found.st_dev, found.st_ino
+        self._place = found.st_dev, found.st_ino  # asked once: each load calls check_place()
         try:
             with contextlib.suppress(OSError):  # a file system without such locks
                 set_lock(self._directory, fcntl.F_RDLCK, _SHARED_BYTE if shared else _EXCLUSIVE_BYTE, 1)
@@ -129,7 +129,7 @@ class DirectoryLock:
             found = os.stat(path)
         except OSError as error:
             raise os_error(error.errno or errno.EIO, path) from None
-        if self._directory.fd >= 0 and (found.st_dev, found.st_ino) != self.place:  # held, and in no forked child
+        if self._directory.fd >= 0 and (found.st_dev, found.st_ino) != self._place:  # held, and in no forked child
             raise OSError(
                 errno.ESTALE, "another directory is there now; close this one, move it back, then open it again", path
             )

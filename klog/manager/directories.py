@@ -400,12 +400,6 @@ class LogDirectory:
         if self._lock is None or self.offline is not None:
             return
         try:
-            found = os.stat(self.path)
-            if (found.st_dev, found.st_ino) == self._lock.place:  # each load comes here: one call, one frame
-                return
-        except OSError:
-            pass  # the same again, with the next step in its text
-        try:
             self._lock.check_place()
         except OSError as error:
             if is_final(error):

@@ -12,7 +12,8 @@ from klog.locks import CallLock
 class OpenState:
     """The state of one manager: closed until opened() is called. Any thread. lock: the manager's lock.
 
-    What writes in a log.dir without this lock, a load and a move, is waited for by wait() and ends with notify().
+    What writes in a log.dir without this lock, a load and a move, is waited for by wait() and ends with notify(), which
+    may be left out where no thread is `waiting`.
     """
 
     def __init__(self, path: str, *, read_only: bool) -> None:
@@ -26,7 +27,7 @@ class OpenState:
     def _make_lock(self) -> None:
         self.lock = CallLock()
         self._condition = threading.Condition(self.lock)  # type: ignore[arg-type]
-        self._waiting = 0  # threads in wait()
+        self.waiting = 0
 
     @property
     def of_this_process(self) -> bool:
@@ -48,16 +49,15 @@ class OpenState:
 
     def wait(self) -> None:
         """Wait until a load or a move has ended. With the lock held, which is released meanwhile."""
-        self._waiting += 1
+        self.waiting += 1
         try:
             self._condition.wait()
         finally:
-            self._waiting -= 1
+            self.waiting -= 1
 
     def notify(self) -> None:
         """A load or a move has ended. With the lock held."""
-        if self._waiting:
-            self._condition.notify_all()
+        self._condition.notify_all()
 
     def begins(self, what: str) -> None:
         """Begin a call that changes something, with the lock held. Raises ReentrantCall inside another one,

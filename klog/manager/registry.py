@@ -138,7 +138,8 @@ class LogRegistry:
             self._pending[key] = threading.get_ident()
         log = None
         try:
-            log = self._load_there(directory, key, identity, segments_left)
+            load = self._load_for_reader if state.read_only else self._load
+            log = load(directory, key, identity, segments_left)
             with state.lock:
                 if state.closed:
                     raise LogClosed(f"{state.path} was closed meanwhile: open it again")
@@ -159,7 +160,8 @@ class LogRegistry:
             with state.lock:
                 del self._pending[key]
                 self._stale.discard(key)
-                state.notify()
+                if state.waiting:
+                    state.notify()
         return log
 
     def _leave(self, key: Partition, log: Log) -> None:
@@ -168,22 +170,20 @@ class LogRegistry:
         self._traffic.retire(log)
         self._left.add(core.of_a_reader(log._core))
 
-    def _load_there(
+    def _load_for_reader(
         self,
         directory: LogDirectory,
         key: Partition,
         identity: tuple[int, int],
         segments_left: Callable[[int], None] | None,
     ) -> Log:
-        """Load a log. A reader looks for it again if the writer, another process, has deleted, moved or created it
-        again meanwhile."""
+        """Load a log. Look for it again if the writer, another process, has deleted, moved or created it again
+        meanwhile."""
         while True:
             changes = self._catalog.file.changes
             try:
                 return self._load(directory, key, identity, segments_left)
             except (FileNotFoundError, InconsistentTopicId):
-                if not self._state.read_only:
-                    raise
                 before = directory, identity, changes
                 directory, identity = self._catalog.locate(*key)
                 if (directory, identity, self._catalog.file.changes) == before:

@@ -83,7 +83,7 @@ class Closer:
 
     def __call__(self) -> None:
         beside = self.beside = Beside(self._logs.close)
-        until(lambda: not beside.waits or self._logs._state._waiting)
+        until(lambda: not beside.waits or self._logs._state.waiting)
         self.waited = beside.waits
 
     def end(self) -> None:
