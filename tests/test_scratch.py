@@ -32,7 +32,7 @@ def test_a_signal_leaves_nothing(call: str, tmp_path: Path, monkeypatch: pytest.
         return found
 
     monkeypatch.setattr(os, call, interrupted)
-    with action(signal.SIGTERM, _raise):  # type: ignore[arg-type]
+    with action(signal.SIGTERM, _raise):
         with pytest.raises(Came), scratch_directory("work-", str(tmp_path)) as path:
             Path(path, "file").touch()
         assert signal.getsignal(signal.SIGTERM) is _raise

@@ -8,7 +8,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, suppress
 from pathlib import Path
 from typing import Any
@@ -207,7 +207,7 @@ def test_nohup_keeps_it_running(tmp_path: Path) -> None:
 
 
 @contextmanager
-def action(number: signal.Signals, wanted: signal.Handlers) -> Iterator[None]:
+def action(number: signal.Signals, wanted: signal.Handlers | Callable[..., object]) -> Iterator[None]:
     """What a process that is started meanwhile inherits, whether or not the tests run under nohup."""
     before = signal.signal(number, wanted)
     try:
