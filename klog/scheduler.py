@@ -160,8 +160,9 @@ class Scheduler:
         if self.running or isinstance(self._clock, ManualClock):
             return
         self._stopping = False
-        self._thread = threading.Thread(target=self._loop, name="klog-scheduler", daemon=True)
-        self._thread.start()
+        thread = threading.Thread(target=self._loop, name="klog-scheduler", daemon=True)
+        thread.start()  # raises RuntimeError if the machine has no thread left
+        self._thread = thread
 
     def _loop(self) -> None:
         while True:

@@ -82,14 +82,17 @@ def abandon(log: LogCore) -> None:
     _release(log, False)
 
 
-def end_interrupted_close(log: LogCore) -> None:
+def end_interrupted_close(log: LogCore) -> bool:
     """Finish a close that Ctrl-C, or an exception of a signal handler, interrupted: release all, write nothing. The
-    next open recovers the log."""
+    next open recovers the log. Returns False, and has done nothing, if another thread is in a call of the log."""
     claim, owner = log.directory.claim, log.directory.owner
     if not log.closed or (claim is not None and claim.held):
+        if log.lock.locked() and not log.lock._is_owned():
+            return False
         abandon(log)
     elif owner is not None:
         owner.end_release()
+    return True
 
 
 def close_handlers(log: LogCore) -> None:

@@ -90,8 +90,8 @@ class BackgroundTasks:
             warm_ranges.at_open(self._online_logs(), progress)
             with self._state.lock:  # a close ends what has been started before it
                 self._state.check_open()
-                self._schedule()
                 self._scheduler.start()
+                self._schedule()
         except BaseException:
             self._started = False
             raise
@@ -119,8 +119,8 @@ class BackgroundTasks:
 
     def start_flusher(self) -> None:
         """Start the thread that flushes for durability="interval", also while no caller appends."""
-        self._every("klog-interval-flusher", self.flush_due, INTERVAL_MS // 2, INTERVAL_MS // 2)
         self._scheduler.start()
+        self._every("klog-interval-flusher", self.flush_due, INTERVAL_MS // 2, INTERVAL_MS // 2)
 
     def _online_logs(self) -> list[LogCore]:
         return [log._core for log in self._registry.open_logs() if log.offline is None]

@@ -98,7 +98,11 @@ class BackgroundCleaner:
             return
         self._workers = [Worker() for _ in range(settings.threads)]
         for number, worker in enumerate(self._workers):
-            worker.start(f"kafka-log-cleaner-thread-{number}", self._run)
+            try:
+                worker.start(f"kafka-log-cleaner-thread-{number}", self._run)
+            except RuntimeError:
+                self._end()
+                raise
 
     def _log_rate(self) -> None:
         if not self._throttle.rate:

@@ -25,9 +25,10 @@ class Worker:
     delay_ms: int = 0
 
     def start(self, name: str, run: Callable[[Worker], object]) -> None:
-        """Start its thread."""
-        self.thread = threading.Thread(target=run, args=(self,), name=name, daemon=True)
-        self.thread.start()
+        """Start its thread. Raises RuntimeError if the machine has none left."""
+        thread = threading.Thread(target=run, args=(self,), name=name, daemon=True)
+        thread.start()
+        self.thread = thread
 
     def stop(self) -> None:
         """Its thread ends when it next looks."""

@@ -157,9 +157,7 @@ class LogManager:
             raise
         self._state.opened()
         if not read_only:
-            self._settle()
-        if durability == "interval" and not read_only:
-            self._tasks.start_flusher()
+            self._begin(durability)
         forks.register(self)
 
     def _make_logs(self, durability: Durability) -> None:
@@ -195,10 +193,13 @@ class LogManager:
             state, broker, directories, registry, self._loading, cleaner, scheduler, clock, user
         )
 
-    def _settle(self) -> None:
-        """Finish interrupted commits. If that fails, this stays closed."""
+    def _begin(self, durability: Durability) -> None:
+        """Finish interrupted commits, and start the thread that durability="interval" needs. If that fails, this stays
+        closed."""
         try:
             self._commits.settle()
+            if durability == "interval":
+                self._tasks.start_flusher()
         except BaseException as error:
             if isinstance(error, Exception):
                 with contextlib.suppress(KlogError, OSError):
@@ -804,13 +805,19 @@ class LogManager:
         A directory's marker is written only if all its logs were closed cleanly and no other log there needs recovery.
         Raises ReentrantCall, and everything stays open, in a signal handler that interrupts a call to one of its logs
         in the same thread: let the handler raise, or set a flag, and close afterwards.
+
+        After Ctrl-C in a close, the next open recovers the logs that were not closed yet. While another thread still
+        writes (it loads, moves or appends), the locks are kept: until close() is called again, or the process ends.
         """
         self._check_outside("a close")
         try:
             with self._state.lock:
                 if self._state.closed:
-                    if self._closing is None:
-                        self._let_go()  # an interrupted close may have left locks
+                    if self._closing is None:  # an interrupted close may have left locks
+                        if self._is_writer:
+                            self._wait_for_writers()
+                            self._registry.wait_for_calls()
+                        self._let_go()
                     return
                 self._closing = threading.get_ident()
                 self._state.end()
@@ -835,6 +842,7 @@ class LogManager:
             log._core.lock.check(log, what)
 
     def _close(self) -> None:
+        are_waited_for = False
         try:
             # Without the manager's lock: threads that still run may need it.
             self._cleaner.stop()
@@ -842,21 +850,39 @@ class LogManager:
             self._deletions.abandon()
             if self._state.read_only:
                 self._registry.close_readers()
-            elif self._state.of_this_process:
+            elif self._is_writer:
                 with self._state.lock:  # other threads still write in the directories
-                    self._moves.end()
-                    self._registry.wait_until_loaded("a close")
+                    self._wait_for_writers()
+                are_waited_for = True
                 self._stop()
         finally:
-            self._let_go()
+            if are_waited_for or not self._has_writers():
+                self._let_go()
+
+    @property
+    def _is_writer(self) -> bool:
+        return self._state.of_this_process and not self._state.read_only
+
+    def _wait_for_writers(self) -> None:
+        """Wait for loads and moves in other threads. Manager's lock held, and released while waiting."""
+        self._moves.end()
+        self._registry.wait_until_loaded("a close")
+
+    def _has_writers(self) -> bool:
+        """Does another thread write in the directories, which an interrupted close has not waited for?"""
+        if not self._is_writer:
+            return False
+        is_called = self._state.lock.locked() and not self._state.lock._is_owned()
+        return is_called or self._registry.is_loading() or self._moves.any_under_way()
 
     def _let_go(self) -> None:
         """Release the readers' names, and the directories' locks after every log has stopped writing, even if its close
-        was interrupted."""
+        was interrupted. While another thread is in a call of a log the locks are kept: until the next close(), or the
+        end of the process."""
         self._readers.close()
-        for log in self._registry.all():
-            core.end_interrupted_close(log._core)
-        self._directories.unlock()
+        have_ended = [core.end_interrupted_close(log._core) for log in self._registry.all()]
+        if all(have_ended):
+            self._directories.unlock()
 
     def _stop(self) -> None:
         failures: list[BaseException] = []

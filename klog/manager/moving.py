@@ -147,6 +147,10 @@ class Moves:
         while self._under_way:
             self._state.wait()
 
+    def any_under_way(self) -> bool:
+        """Is a move under way? Takes no lock."""
+        return bool(self._under_way)
+
     def check(self, what: str) -> None:
         """Raise ReentrantCall if this thread is moving a partition: waiting for that move would never end."""
         for (topic, partition), under_way in list(self._under_way.items()):

@@ -267,6 +267,15 @@ class LogRegistry:
                 "a signal handler must not do this; set a flag and do it after the handler returns"
             )
 
+    def wait_for_calls(self) -> None:
+        """Wait until no other thread is in a call of a log that changes it."""
+        for log in self.all():
+            _await_close(log)
+
+    def is_loading(self) -> bool:
+        """Is a load under way? Takes no lock."""
+        return bool(self._pending)
+
     def wait_until_loaded(self, what: str, topic: str | None = None) -> None:
         """Wait until no load of the topic's logs (None: of any) is under way. Manager's lock held, and released while
         waiting. what: the call that waits, for errors."""

@@ -23,15 +23,15 @@ class Handlers:
         self._waited = [0.0] * count
         self._waits_since: list[float | None] = [None] * count
         self._ending = False
-        self._threads = [
-            threading.Thread(target=self._run, args=(number,), name=f"klog-request-handler-{number}", daemon=True)
-            for number in range(count)
-        ]
+        self._threads: list[threading.Thread] = []
 
     def start(self) -> None:
-        """Start the threads."""
-        for thread in self._threads:
+        """Start the threads. Raises RuntimeError if the machine has none left; stop() ends those that run."""
+        for number in range(len(self._times)):
+            name = f"klog-request-handler-{number}"
+            thread = threading.Thread(target=self._run, args=(number,), name=name, daemon=True)
             thread.start()
+            self._threads.append(thread)
 
     def stop(self, seconds: float) -> bool:
         """End the threads after the requests that they handle; those that wait are dropped. Returns whether all have
@@ -76,6 +76,6 @@ class Handlers:
     def idle_ratio(self) -> float:
         """The share of time in which the threads waited, since they began."""
         now = self._clock.monotonic()
-        passed = (now - self._began) * len(self._threads)
+        passed = (now - self._began) * len(self._times)
         waited = sum(self._waited) + sum(now - since for since in self._waits_since if since is not None)
         return min(1.0, waited / passed) if passed > 0 else 1.0

@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 import threading
 import weakref
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Protocol, Self
 
 from klog import arguments
@@ -83,7 +83,8 @@ class Server:
         self._pid = os.getpid()
         self._life = OwnLock()
         self._ended = threading.Event()
-        self._threads: list[threading.Thread] = []
+        self._network: list[threading.Thread] = []  # in the order of the loops
+        self._accepting: threading.Thread | None = None
         self._started = self._stopped = False
         notices = Notices(self._clock)
         self._pool = MemoryPool(self._config.queued_max_request_bytes, self._clock)
@@ -132,21 +133,24 @@ class Server:
     # ---- life --------------------------------------------------------------------------------------------------------
 
     def start(self) -> Self:
-        """Start the threads. RuntimeError if the server has been started or stopped before, or in a forked child."""
+        """Start the threads. RuntimeError if the server has been started or stopped before, in a forked child, and if
+        the machine has no thread left; then everything has ended."""
         if os.getpid() != self._pid:  # first: a thread of the parent may have held the lock at the fork
             raise RuntimeError("the server is the parent's: make a new Server")
         with self._life:
             if self._started or self._stopped:
                 raise RuntimeError("the server cannot start again: make a new Server")
             self._started = True
-            for loop in self._loops:
-                self._threads.append(
-                    threading.Thread(target=loop.run, name=f"klog-network-{loop.thread.number}", daemon=True)
-                )
-            self._threads.append(threading.Thread(target=self._acceptor.run, name="klog-acceptor", daemon=True))
-            self._handlers.start()
-            for thread in self._threads:
-                thread.start()
+            try:
+                self._handlers.start()
+                for loop in self._loops:
+                    self._network.append(_started(f"klog-network-{loop.thread.number}", loop.run))
+                self._accepting = _started("klog-acceptor", self._acceptor.run)
+            except BaseException:  # the machine may have no thread left
+                self._stopped = True
+                self._end(0)
+                self._ended.set()
+                raise
         return self
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -169,12 +173,7 @@ class Server:
             if self._stopped:
                 return
             self._stopped = True
-            if self._started:
-                self._end(seconds)
-            else:
-                self._acceptor.close()
-                for loop in self._loops:
-                    loop.close()
+            self._end(seconds)
         self._ended.set()
 
     @staticmethod
@@ -184,18 +183,20 @@ class Server:
             raise RuntimeError("a handler cannot stop its server: set an event, and call stop() in another thread")
 
     def _end(self, seconds: float) -> None:
-        *network, acceptor = self._threads
         self._acceptor.stop()
-        acceptor.join()
+        if self._accepting is not None:
+            self._accepting.join()
         self._acceptor.close()  # now: clients are refused from here on
+        for loop in self._loops[len(self._network) :]:  # never started
+            loop.close()
         for loop in self._loops:
             loop.drain()
-        if not self._join(network, seconds):
+        if not self._join(self._network, seconds):
             _log.warning("event=stop_unfinished seconds=%s connections=%d", seconds, self._acceptor.quotas.count())
             for loop in self._loops:
                 loop.stop()
         all_ended = self._handlers.stop(_LAST_SECONDS)
-        if not (self._join(network, _LAST_SECONDS) and all_ended):
+        if not (self._join(self._network, _LAST_SECONDS) and all_ended):
             _log.error("event=handler_does_not_return hint=a thread of the server is left")
 
     def _join(self, threads: list[threading.Thread], seconds: float) -> bool:
@@ -259,6 +260,12 @@ class Server:
         from klog.network.metrics import collect
 
         return collect(self._loops, self._acceptor, self._handlers, self._queue, self._pool)
+
+
+def _started(name: str, run: Callable[[], object]) -> threading.Thread:
+    thread = threading.Thread(target=run, name=name, daemon=True)
+    thread.start()
+    return thread
 
 
 def _after_fork_in_child() -> None:

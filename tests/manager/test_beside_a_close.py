@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 import klog
 from klog.clock import ManualClock
 from klog.disk import LogFile, RealFiles
-from klog.errors import LogClosed, ReentrantCall
+from klog.errors import AlreadyLocked, LogClosed, ReentrantCall
 from klog.log import opening
 from klog.log.directory import checkpoint
 from klog.log.load.inputs import Inputs
@@ -19,6 +20,7 @@ from klog.log.load.loader import Loaded
 from klog.log.read import warm_ranges
 from tests.support.abandon import abandon
 from tests.support.patience import PATIENCE, until
+from tests.support.signals import signal_when_waiting
 
 NOW = 1_700_000_000_000
 MARKER = ".kafka_cleanshutdown"
@@ -121,6 +123,52 @@ def test_a_close_waits_for_a_load_and_leaves_the_directory_as_it_was(
     monkeypatch.undo()
     with klog.open(tmp_path) as logs:
         assert logs.count("t") == 10
+
+
+@pytest.mark.parametrize("at", ["a load", "a move", "an append", "the close of a log"])
+def test_an_interrupted_close_keeps_the_lock_while_another_thread_writes(
+    tmp_path: Path, at: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ctrl-C ends the wait for that thread. If the lock were free, another process would append where it still
+    truncates and writes."""
+    files, going, held = Interposed(), threading.Event(), threading.Event()
+    paths = [tmp_path / "a", tmp_path / "b"]
+    logs = klog.open(paths, create=True, files=files, clock=ManualClock(NOW), durability="sync")
+    for topic in ("t", "u"):
+        logs.create_topic(topic, directory=paths[0])
+        logs.append(topic, [(None, b"%d" % number) for number in range(10)])
+    if at == "a load":
+        logs.log("t").close()
+
+    def hold() -> None:
+        held.set()
+        assert going.wait(PATIENCE)
+
+    def held_load(inputs: Inputs, load: Callable[[Inputs], Loaded] = opening.load_writable) -> Loaded:
+        hold()
+        return load(inputs)
+
+    calls: dict[str, Callable[[], object]] = {
+        "a load": lambda: logs.log("t"),
+        "a move": lambda: logs.move("t", 0, paths[1]),
+        "an append": lambda: logs.append("t", [(None, b"last")]),
+        "the close of a log": lambda: logs.log("t").close(),
+    }
+    files.before("-future/" if at == "a move" else "t-0/", hold)
+    monkeypatch.setattr(opening, "load_writable", held_load)
+    beside = Beside(calls[at])
+    assert held.wait(PATIENCE)
+    with pytest.raises(KeyboardInterrupt), signal_when_waiting(signal.SIGINT):
+        logs.close()
+    with pytest.raises(AlreadyLocked):
+        klog.open(paths, files=RealFiles())
+    going.set()
+    assert isinstance(beside.end(), (LogClosed, type(None)))
+    logs.close()
+    monkeypatch.undo()
+    with klog.open(paths) as again:
+        assert again.count("t") in (10, 11)
+        assert again.count("u") == 10
 
 
 def test_a_close_inside_a_move_of_the_same_thread_is_refused(tmp_path: Path) -> None:

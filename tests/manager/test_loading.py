@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import signal
 import threading
 from pathlib import Path
 from typing import Any
@@ -17,7 +18,10 @@ from klog.manager import loading
 from klog.manager.pool import run_all
 from klog.progress import Event
 from tests.support.abandon import abandon
-from tests.support.patience import PATIENCE
+from tests.support.few_threads import few_threads
+from tests.support.patience import PATIENCE, until
+from tests.support.resources import threads_and_descriptors
+from tests.support.signals import signal_when_waiting
 
 NOW = 1_700_000_000_000
 MARKER = ".kafka_cleanshutdown"
@@ -57,6 +61,30 @@ def test_every_job_runs_even_if_others_fail(threads: int) -> None:
     assert run_all([], threads) == []
 
 
+@pytest.mark.parametrize("allowed", [0, 1, 2])
+def test_jobs_run_on_the_threads_that_the_machine_still_has(allowed: int) -> None:
+    ran: list[str] = []
+    with few_threads(allowed):
+        assert run_all([lambda: ran.append(threading.current_thread().name)] * 9, 3) == []
+    assert len(ran) == 9
+    assert len(set(ran)) <= max(1, allowed)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_no_job_begins_after_ctrl_c(threads: int) -> None:
+    ran, going = [], threading.Event()
+
+    def job() -> None:
+        ran.append(1)
+        assert going.wait(PATIENCE)
+
+    with pytest.raises(KeyboardInterrupt), signal_when_waiting(signal.SIGINT):
+        run_all([job] * 9, threads)
+    going.set()
+    until(lambda: not any(thread.name.startswith("klog-pool") for thread in threading.enumerate()))
+    assert len(ran) == threads
+
+
 def test_the_number_of_threads_is_limited() -> None:
     barrier, names = threading.Barrier(3), set()
 
@@ -83,6 +111,30 @@ def test_all_logs_are_loaded_and_progress_is_reported(tmp_path: Path) -> None:
         assert logs.log("t", 0) is one
         assert len(logs.metrics()["Size"]) == 6
         assert [log.recovery.clean_shutdown for log in logs.logs()] == [True] * 6
+
+
+@pytest.mark.parametrize("durability", ["os", "interval"])
+def test_without_threads_nothing_is_left_and_a_close_is_clean(tmp_path: Path, durability: Any) -> None:
+    """What cannot be started raises; the threads before it have ended, and the next try finds everything free."""
+    paths = made(tmp_path)
+    before = threads_and_descriptors()
+    for count in range(50):
+        with few_threads(count):
+            logs, error = None, None
+            try:
+                logs = klog.open(paths, durability=durability, config={"log.cleaner.threads": 2})
+                logs.start()
+            except RuntimeError as raised:
+                error = raised
+            if logs is not None:
+                logs.append("t", [(None, b"x")])
+                with few_threads(0):
+                    logs.close()
+                assert all((path / MARKER).exists() for path in paths)
+        assert threads_and_descriptors() <= before
+        if error is None:
+            break
+    assert 0 < count < 49
 
 
 def test_the_clean_shutdown_file_is_removed_and_a_second_load_is_unclean(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ import pytest
 
 from klog.clock import SystemClock
 from klog.network import Listener, NetworkConfig, Request, Server
+from tests.support.few_threads import few_threads
 from tests.support.network import Client, Held, Inline, echo, ended, frame, serving
 from tests.support.patience import PATIENCE, until
 from tests.support.resources import growth, threads_and_descriptors
@@ -50,6 +51,27 @@ def test_stop_completes_what_is_being_handled_and_takes_no_more() -> None:
     server.stop()
     for client in (busy, idle, half):
         client.sock.close()
+    assert threads_and_descriptors() <= before
+
+
+def test_a_start_without_enough_threads_ends_those_that_it_started() -> None:
+    before = threads_and_descriptors()
+    for count in range(7):
+        server = Server(["127.0.0.1:0"], echo, config=NetworkConfig(num_network_threads=2, num_io_threads=3))
+        with few_threads(count):
+            if count == 6:
+                server.start()
+                break
+            with pytest.raises(RuntimeError, match="new thread"):
+                server.start()
+        assert server.wait(0)
+        server.stop()
+        assert threads_and_descriptors() <= before
+    client = Client(server.port)
+    client.send(b"x")
+    assert client.receive() == b"x"
+    client.sock.close()
+    server.stop()
     assert threads_and_descriptors() <= before
 
 

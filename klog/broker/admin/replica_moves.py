@@ -42,8 +42,9 @@ class ReplicaMoves:
                 return
             self._waiting[topic, partition] = directory
             if self._thread is None:
-                self._thread = threading.Thread(target=self._run, name="klog-replica-moves", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._run, name="klog-replica-moves", daemon=True)
+                thread.start()
+                self._thread = thread
 
     def forget(self, topic: str, partition: int) -> None:
         """Do not begin a move that waits."""
