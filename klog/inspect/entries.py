@@ -23,6 +23,7 @@ from klog.values import NamedTuple, dataclass
 OFFSET_ENTRY = struct.Struct(">II")
 TIME_ENTRY = struct.Struct(">qI")
 TXN_ENTRY = struct.Struct(">hqqqq")
+_ZEROS = bytes(1 << 16)
 
 
 class OffsetEntry(NamedTuple):
@@ -95,20 +96,24 @@ def parse_time_index(data: bytes, base_offset: int) -> IndexFile:
     entries: list[Any] = []
     for slot in range(0, len(data) - 11, 12):
         timestamp, relative = TIME_ENTRY.unpack_from(data, slot)
-        if timestamp == 0 and relative == 0 and (slot > 0 or _is_zero_tail(data)):
+        if timestamp == 0 and relative == 0 and (slot > 0 or (len(data) > 12 and _stray(data, 0) is None)):
             return _ended(entries, slot, data)
         entries.append(TimeEntry(slot, timestamp, base_offset + relative))
     return _ended(entries, len(data) // 12 * 12, data)
 
 
-def _is_zero_tail(data: bytes) -> bool:
-    return len(data) > 12 and not any(data)
-
-
 def _ended(entries: list[Any], used: int, data: bytes) -> IndexFile:
-    rest = data[used:]
-    stray = len(rest) - len(rest.lstrip(b"\0"))
-    return IndexFile(entries, used, len(rest), used + stray if stray < len(rest) else None)
+    return IndexFile(entries, used, len(data) - used, _stray(data, used))
+
+
+def _stray(data: bytes, start: int) -> int | None:
+    """The position of the first byte from there on that is not zero; None if there is none. Whole parts are compared:
+    the index of an active segment has 10 MB of zeros."""
+    for position in range(start, len(data), len(_ZEROS)):
+        part = data[position : position + len(_ZEROS)]
+        if part != _ZEROS[: len(part)]:
+            return position + len(part) - len(part.lstrip(b"\0"))
+    return None
 
 
 def parse_txn_index(data: bytes, path: str | None = None) -> list[TxnEntry]:

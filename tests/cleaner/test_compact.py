@@ -75,7 +75,7 @@ def test_the_largest_delete_retention_ms_keeps_tombstones(tmp_path: Path) -> Non
         log.compact(roll=True)
         assert [batch.delete_horizon_ms for batch in log.read().batches()] == [2**63 - 1]
         stamps = [record.timestamp for record in log.read()]
-        clock.advance(10**12)
+        clock.advance(10**10)
         append(log, [(b"b", b"1")])
         log.compact(roll=True)
         assert latest(log) == {b"a": None, b"b": b"1"}

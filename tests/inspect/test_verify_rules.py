@@ -342,6 +342,22 @@ def test_retention_meanwhile_is_no_gap(data: Path, monkeypatch: pytest.MonkeyPat
         assert not os.path.exists(second) and opened.count(log.segments[-1].path) == 1  # it is not checked twice
 
 
+@pytest.mark.parametrize("at", [16, (1 << 16) + 15, (1 << 16) + 16, 1 << 17, (10 << 20) - 1])
+def test_a_byte_in_the_unused_part_of_a_large_index_is_found(tmp_path: Path, at: int) -> None:
+    """klog and Kafka preallocate 10 MiB for the index of an active segment."""
+    with klog.open(tmp_path / "data", create=True) as logs:
+        logs.create_topic("t")
+        for _ in range(3):
+            logs.append("t", [(None, b"x" * 5000)])
+        assert verify(tmp_path / "data").problems == []
+        index = tmp_path / "data" / "t-0" / f"{0:020d}.index"
+        with open(index, "r+b") as file:
+            file.seek(at)
+            file.write(b"\1")
+        problems = verify(tmp_path / "data").problems
+        assert [(each.kind, each.position) for each in problems] == [("index", at)]
+
+
 @pytest.mark.parametrize("name", [f"t-0/{9999:020d}.index", "recovery-point-offset-checkpoint.tmp"])
 def test_what_a_writer_removes_meanwhile_is_no_problem(data: Path, monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     (data / name).touch()
