@@ -11,9 +11,10 @@ NATIVE := $(shell find klog csrc -name '*.pyx' -o -name '*.pxd' -o -name '*.c' -
 PIP := PYTHONWARNINGS=ignore $(BIN)/python -m pip --disable-pip-version-check --quiet install
 # The Python fuzz targets: 62 MB on disk. make test-deep fuzzes each of the sixteen for 20 s: five minutes of one core.
 ATHERIS := @$(PIP) --only-binary :all: atheris || echo 'atheris is not available for this Python: its targets are skipped'
-# One test process per core. Memory limits their number, because some of them start a JVM.
-PYTEST := $(BIN)/python -m pytest -n logical --maxprocesses 4
-# The deep tests wait a quarter of their time: for brokers, JVMs and timers. So two processes more than there are cores.
+# Tests wait a quarter of their time: for JVMs, brokers, disks and timers. So there is one process more than cores, and two
+# for the deep tests. Memory limits their number, because some of them start a JVM.
+PYTEST := $(BIN)/python -m pytest --maxprocesses 4
+ONE_MORE := -n $(shell expr $$(nproc) + 1)
 TWO_MORE := -n $(shell expr $$(nproc) + 2)
 # Only `compiled` writes bytecode: a process that a test starts has the same system calls in each run.
 export PYTHONDONTWRITEBYTECODE := 1
@@ -75,7 +76,7 @@ demo: $(VENV)/demo $(VENV)/built
 	@$(BIN)/klog demo
 
 test: $(VENV)/dev $(VENV)/built compiled
-	$(PYTEST) -m 'not deep' $(OPTIONS)
+	$(PYTEST) $(ONE_MORE) -m 'not deep' $(OPTIONS)
 
 # Ten times, next to a busy process and a busy disk.
 test-hogs: $(VENV)/dev $(VENV)/built

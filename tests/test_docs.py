@@ -15,6 +15,7 @@ directories of killed Kafka brokers.
 from __future__ import annotations
 
 import html
+import json
 import os
 import pkgutil
 import re
@@ -76,18 +77,64 @@ def matches(expected: str, printed: str) -> bool:
     return re.fullmatch("".join(lines), printed if printed.endswith("\n") else f"{printed}\n") is not None
 
 
-# Starts Spark as a program that has no settings for klog.
+# A program that starts Spark without settings for klog, then runs the scripts that it gets, each as a JSON string in a
+# line. After each it prints a line: DONE, or the exception.
 BARE_SESSION = """
+import json, sys
 from pyspark.sql import SparkSession
-SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+spark = SparkSession.builder.master("local[2]").config("spark.ui.enabled", "false").getOrCreate()
+for line in sys.stdin:
+    try:
+        exec(compile(json.loads(line), "snippet", "exec"), {"__name__": "__main__"})
+        outcome = "DONE"
+    except BaseException as error:
+        outcome = f"FAILED {error!r}"
+    for query in spark.streams.active:
+        query.stop()
+    print("\\n" + outcome.replace("\\n", " "), flush=True)
 """
 
 
-class Reader:
-    """Runs a document's snippets in a fresh directory. before_spark: code to run before each of those for Spark."""
+class BareSession:
+    """The process of BARE_SESSION. One session for all scripts of a page: a JVM takes half a minute to start."""
 
-    def __init__(self, document: Path, home: Path, before_spark: str = "") -> None:
-        self._before_spark = before_spark
+    def __init__(self, directory: Path, environment: dict[str, str]) -> None:
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", BARE_SESSION],
+            cwd=directory,
+            env=environment,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+
+    def run(self, code: str, where: str) -> str:
+        """What a script prints."""
+        assert self._process.stdin and self._process.stdout
+        self._process.stdin.write(json.dumps(code) + "\n")
+        self._process.stdin.flush()
+        printed: list[str] = []
+        for line in self._process.stdout:
+            if line == "DONE\n":
+                return "".join(printed)[:-1]  # without the newline before DONE
+            printed.append(line)
+            if line.startswith("FAILED "):
+                break
+        raise AssertionError(f"{where}: {''.join(printed)}")
+
+    def close(self) -> None:
+        """End it."""
+        assert self._process.stdin and self._process.stdout
+        self._process.stdin.close()
+        self._process.wait()
+        self._process.stdout.close()
+
+
+class Reader:
+    """Runs a document's snippets in a fresh directory. bare: those for Spark in one BareSession."""
+
+    def __init__(self, document: Path, home: Path, *, bare: bool = False) -> None:
         self._document = document
         self._home = home
         tools = home / "bin"
@@ -108,9 +155,17 @@ class Reader:
             "PYTHONPATH": os.pathsep.join(paths),
             "PYTHONWARNINGS": "always::ResourceWarning:klog.manager.manager,always::ResourceWarning:klog.log.opening",
         }
+        self._session = BareSession(self._directory, self._environment) if bare else None
 
     def read(self, only: frozenset[str]) -> None:
         """Run the blocks that need nothing beyond `only`."""
+        try:
+            self._read(only)
+        finally:
+            if self._session is not None:
+                self._session.close()
+
+    def _read(self, only: frozenset[str]) -> None:
         previous, printed = "", ""
         for block in blocks((ROOT / self._document).read_text()):
             where = f"{self._document}:{block.line}"
@@ -129,8 +184,9 @@ class Reader:
         if named:
             (self._directory / named[1]).write_text(code)
             return ""
-        before = self._before_spark if "spark" in block.needs else ""
-        return self._run([sys.executable, "-c", before + code], where)
+        if self._session is not None and "spark" in block.needs:
+            return self._session.run(code, where)
+        return self._run([sys.executable, "-c", code], where)
 
     def _console(self, block: Block, where: str) -> None:
         for command, expected in commands(block.text):
@@ -212,7 +268,7 @@ def test_snippets_for_spark_work_in_a_session_without_klogs_settings(document: s
     """klog.spark.session() returns the session that runs: Spark has found klog and its Python by itself."""
     if shutil.which("java") is None:
         pytest.skip("needs: java")
-    Reader(Path(document), tmp_path, BARE_SESSION).read(frozenset({"spark"}))
+    Reader(Path(document), tmp_path, bare=True).read(frozenset({"spark"}))
 
 
 def test_every_page_and_every_public_name_is_in_the_built_documents() -> None:

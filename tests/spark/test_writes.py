@@ -249,7 +249,7 @@ for number in count(int(sys.argv[2])):
     print(number, flush=True)
 """
 JOBS = BEGIN + JOBS
-KILLS = 12
+KILLS = 8
 EACH = 500
 
 
