@@ -99,15 +99,17 @@ class BareSession:
     """The process of BARE_SESSION. One session for all scripts of a page: a JVM takes half a minute to start."""
 
     def __init__(self, directory: Path, environment: dict[str, str]) -> None:
-        self._process = subprocess.Popen(
-            [sys.executable, "-c", BARE_SESSION],
-            cwd=directory,
-            env=environment,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-        )
+        self._errors = directory.parent / "errors"
+        with open(self._errors, "w") as errors:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", BARE_SESSION],
+                cwd=directory,
+                env=environment,
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+            )
 
     def run(self, code: str, where: str) -> str:
         """What a script prints."""
@@ -117,18 +119,22 @@ class BareSession:
         printed: list[str] = []
         for line in self._process.stdout:
             if line == "DONE\n":
+                errors = self._errors.read_text()
+                assert "was never closed" not in errors, f"{where}: {errors}"
                 return "".join(printed)[:-1]  # without the newline before DONE
             printed.append(line)
             if line.startswith("FAILED "):
                 break
-        raise AssertionError(f"{where}: {''.join(printed)}")
+        raise AssertionError(f"{where}: {''.join(printed)}{self._errors.read_text()}")
 
     def close(self) -> None:
         """End it."""
         assert self._process.stdin and self._process.stdout
         self._process.stdin.close()
-        self._process.wait()
+        code = self._process.wait()
         self._process.stdout.close()
+        errors = self._errors.read_text()
+        assert code == 0 and "was never closed" not in errors, f"exit code {code}\n{errors}"
 
 
 class Reader:
