@@ -86,6 +86,10 @@ cdef class OwnLock:
         """Does any thread hold the lock? threading.Condition needs this method from Python 3.14 on."""
         return self.depth != 0
 
+    def is_taken_elsewhere(self):
+        """Does another thread hold the lock?"""
+        return self.depth != 0 and not self.is_mine()
+
     def _is_owned(self):
         """Does this thread hold the lock?"""
         return self.is_mine()

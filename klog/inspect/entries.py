@@ -96,8 +96,10 @@ def parse_time_index(data: bytes, base_offset: int) -> IndexFile:
     entries: list[Any] = []
     for slot in range(0, len(data) - 11, 12):
         timestamp, relative = TIME_ENTRY.unpack_from(data, slot)
-        if timestamp == 0 and relative == 0 and (slot > 0 or (len(data) > 12 and _stray(data, 0) is None)):
-            return _ended(entries, slot, data)
+        if timestamp == 0 and relative == 0:
+            ended = _ended(entries, slot, data)
+            if slot > 0 or (ended.tail > 12 and ended.stray is None):
+                return ended
         entries.append(TimeEntry(slot, timestamp, base_offset + relative))
     return _ended(entries, len(data) // 12 * 12, data)
 

@@ -87,7 +87,7 @@ def end_interrupted_close(log: LogCore) -> bool:
     next open recovers the log. Returns False, and has done nothing, if another thread is in a call of the log."""
     claim, owner = log.directory.claim, log.directory.owner
     if not log.closed or (claim is not None and claim.held):
-        if log.lock.locked() and not log.lock._is_owned():
+        if log.lock.is_taken_elsewhere():
             return False
         abandon(log)
     elif owner is not None:

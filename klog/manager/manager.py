@@ -870,10 +870,9 @@ class LogManager:
 
     def _has_writers(self) -> bool:
         """Does another thread write in the directories, which an interrupted close has not waited for?"""
-        if not self._is_writer:
-            return False
-        is_called = self._state.lock.locked() and not self._state.lock._is_owned()
-        return is_called or self._registry.is_loading() or self._moves.any_under_way()
+        return self._is_writer and (
+            self._state.lock.is_taken_elsewhere() or self._registry.is_loading() or self._moves.any_under_way()
+        )
 
     def _let_go(self) -> None:
         """Release the readers' names, and the directories' locks after every log has stopped writing, even if its close

@@ -16,6 +16,7 @@ from klog.disk.warm_up import FileRange, warm_up
 from klog.errors import UnknownTopicOrPartition
 from klog.progress import Event
 from tests.support.faulty_io import FaultyIo
+from tests.support.few_threads import few_threads
 from tests.support.page_cache import make_cold, resident_below
 
 pytestmark = pytest.mark.disk
@@ -151,18 +152,10 @@ def test_an_interrupted_warm_up_leaves_no_thread(tmp_path: Path, kernel: FaultyI
 
 
 @pytest.mark.parametrize("started", [0, 1])
-def test_warm_up_with_threads_that_do_not_start(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, started: int) -> None:
-    real, left = threading.Thread.start, [None] * started
-
-    def start(self: threading.Thread) -> None:
-        if not left:
-            raise RuntimeError("can't start new thread")
-        left.pop()
-        real(self)
-
+def test_warm_up_with_threads_that_do_not_start(tmp_path: Path, started: int) -> None:
     (tmp_path / "a").write_bytes(bytes(100))
-    monkeypatch.setattr(threading.Thread, "start", start)
-    done = warm_up(RealFiles(), [FileRange(str(tmp_path / "a"))] * 4)
+    with few_threads(started):
+        done = warm_up(RealFiles(), [FileRange(str(tmp_path / "a"))] * 4)
     assert (done.complete, done.bytes) == (bool(started), 400 * started)
 
 
