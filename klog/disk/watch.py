@@ -92,13 +92,15 @@ class Waiter:
                     for path, mask in self._directories.items():
                         lib.inotify_add_watch(fd, ffi.from_buffer(os.fsencode(path) + b"\0"), mask)
 
-    def _current_fds(self) -> list[int]:
-        if os.getpid() != self._pid:  # a forked child: reading the parent's descriptors would take its events
-            for fd in self._fds:
-                os.close(fd)
-            self._fds = []
-            self._open()
-        return self._fds
+    def _is_new_here(self) -> bool:
+        """In a forked child, open its own descriptors: reading the parent's would take its events."""
+        if os.getpid() == self._pid:
+            return False
+        for fd in self._fds:
+            os.close(fd)
+        self._fds = []
+        self._open()
+        return True
 
     def _drain(self) -> None:
         for fd in self._fds:
@@ -106,9 +108,12 @@ class Waiter:
                 os.read(fd, _DRAIN_BYTES)
 
     def wait(self, seconds: float | None = None) -> None:
-        """Return after a change, after this time, or after RECHECK_SECONDS."""
+        """Return after a change, after this time, or after RECHECK_SECONDS; at once if a forked child calls it for the
+        first time, since nothing has told the child of a change after its check of the state."""
+        if self._is_new_here():
+            return
         poll = select.poll()
-        for fd in self._current_fds():
+        for fd in self._fds:
             poll.register(fd, select.POLLIN)
         bound = RECHECK_SECONDS if seconds is None else min(seconds, RECHECK_SECONDS)
         if poll.poll(max(bound, 0.0) * 1000):
@@ -116,8 +121,10 @@ class Waiter:
 
     async def wait_async(self, seconds: float | None = None) -> None:
         """Like wait(), in the running event loop."""
+        if self._is_new_here():
+            return
         await wait_ready(
-            readers=self._current_fds(), seconds=RECHECK_SECONDS if seconds is None else min(seconds, RECHECK_SECONDS)
+            readers=self._fds, seconds=RECHECK_SECONDS if seconds is None else min(seconds, RECHECK_SECONDS)
         )
         self._drain()
 
