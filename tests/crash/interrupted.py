@@ -1,8 +1,8 @@
 """Operations on a directory that an interrupted operation has left: its process died after a rename, a creation or a
 removal of a file.
 
-Each prepared directory has several such log.dirs, one for each of some of these changes. There are also appends after a
-failure. OPERATIONS has these operations and those of operations.py.
+There is one operation for each of some of these changes. There are also appends after a failure. OPERATIONS has these
+operations and those of operations.py.
 """
 
 from __future__ import annotations
@@ -45,55 +45,51 @@ from tests.support.crash_files import CrashFiles, PowerCut
 from tests.support.failing_files import FailingFiles
 
 __all__ = ["OPERATIONS"]
-MOST = 6
+STOPS = 6
 _CHANGES = ("rename", "mkdir", "rmdir", "unlink", "exchange")
 Work = Callable[[Path, Files], object]
 
 
-def interrupted(
-    prepare: Callable[[Path], object], work: Work, changes: tuple[str, ...] = _CHANGES
-) -> Callable[[Path], None]:
-    """Prepare several directories: `work` was interrupted in each of them, after a different rename, creation or
+def after_stops(
+    prepare: Callable[[Path], object],
+    work: Work,
+    check: Callable[[Path], object],
+    changes: tuple[str, ...] = _CHANGES,
+) -> Callable[[Callable[[Path], object]], Callable[[Path], object]]:
+    """Register STOPS operations: in the directory of each, `work` was interrupted after a different rename, creation or
     removal."""
 
-    def prepare_all(root: Path) -> None:
-        whole = root / "whole"
-        whole.mkdir()
-        prepare(whole)
-        files = CrashFiles()
-        _run_in_copy(root, whole, work, files)
-        stops = [number for number, step in enumerate(files.log, 1) if step.startswith(changes)]
-        for stop in stops[:: -(-len(stops) // MOST)]:
-            shutil.copytree(_run_in_copy(root, whole, work, CrashFiles(stop)), root / f"stopped {stop}")
-        shutil.rmtree(whole)
-        shutil.rmtree(root / "copy")
+    def add(run: Callable[[Path], object]) -> Callable[[Path], object]:
+        for part in range(STOPS):
+            OPERATIONS[f"{run.__name__}_{part}"] = Operation(
+                functools.partial(_interrupt, part, prepare, work, changes),
+                lambda root, _book: run(root / "stopped"),
+                lambda root, _notes: check(root / "stopped"),
+            )
+        return run
 
-    return prepare_all
+    return add
 
 
-def _run_in_copy(root: Path, whole: Path, work: Work, files: CrashFiles) -> Path:
+def _interrupt(part: int, prepare: Callable[[Path], object], work: Work, changes: tuple[str, ...], root: Path) -> None:
+    whole = root / "whole"
+    whole.mkdir()
+    prepare(whole)
+    files = CrashFiles()
+    _run_in_copy(root, whole, work, files)
+    stops = [number for number, step in enumerate(files.log, 1) if step.startswith(changes)]
+    assert len(stops) >= STOPS, stops
+    _run_in_copy(root, whole, work, CrashFiles(stops[part * len(stops) // STOPS]))
+    shutil.rmtree(whole)
+
+
+def _run_in_copy(root: Path, whole: Path, work: Work, files: CrashFiles) -> None:
     """Run work in a copy that always has the same path, since files may contain the path."""
-    copy = root / "copy"
+    copy = root / "stopped"
     shutil.rmtree(copy, ignore_errors=True)
     shutil.copytree(whole, copy)
     with contextlib.suppress(PowerCut):
         work(copy, files)
-    return copy
-
-
-def of_each(check: Callable[[Path], object]) -> Callable[[Path, list[Any]], None]:
-    def check_all(root: Path, _notes: list[Any]) -> None:
-        places = sorted(root.iterdir())
-        assert len(places) > 2
-        for place in places:
-            check(place)
-
-    return check_all
-
-
-def start_all(root: Path, start: Callable[[Path], object]) -> None:
-    for place in sorted(root.iterdir()):
-        start(place)
 
 
 @contextlib.contextmanager
@@ -131,9 +127,9 @@ def start_both(root: Path) -> None:
     assert len(list(root.glob("*/t-0"))) == 1 and not list(root.glob("*/*-future"))
 
 
-@operation(interrupted(two_places, move, ("mkdir", "rename t-0", "unlink 0", "unlink klog")), of_each(start_both))
-def start_after_moves_that_stopped(root: Path, _book: Book) -> None:
-    start_all(root, start_both)
+@after_stops(two_places, move, start_both, ("mkdir", "rename t-0", "unlink 0", "unlink klog"))
+def start_after_moves_that_stopped(root: Path) -> None:
+    start_both(root)
 
 
 # ---- topics ----------------------------------------------------------------------------------------------------------
@@ -162,9 +158,9 @@ def start_and_look_for_leftovers(root: Path) -> None:
     assert len(list(root.glob("t-*"))) == len(found["t"]) and len(list(root.glob("new-*"))) == len(found.get("new", []))
 
 
-@operation(interrupted(two_topics, change_topics), of_each(start_and_look_for_leftovers))
-def start_after_changes_of_topics_that_stopped(root: Path, _book: Book) -> None:
-    start_all(root, start_with_topics)
+@after_stops(two_topics, change_topics, start_and_look_for_leftovers)
+def start_after_changes_of_topics_that_stopped(root: Path) -> None:
+    start_with_topics(root)
 
 
 # ---- one log ---------------------------------------------------------------------------------------------------------
@@ -188,9 +184,9 @@ def start_shortened(root: Path) -> None:
             assert [one for one in log.verify().problems if one.kind not in ("leftover", "gap")] == []
 
 
-@operation(interrupted(two_topics, shorten), of_each(start_shortened))
-def start_after_truncations_that_stopped(root: Path, _book: Book) -> None:
-    start_all(root, start_shortened)
+@after_stops(two_topics, shorten, start_shortened)
+def start_after_truncations_that_stopped(root: Path) -> None:
+    start_shortened(root)
 
 
 def three_segments(root: Path) -> None:
@@ -202,9 +198,9 @@ def start_split(root: Path) -> None:
         assert [segment.base_offset for segment in log.segments] == [0, *splits.FIRST_PARTS, 3 * splits.BEYOND]
 
 
-@operation(interrupted(three_segments, lambda root, files: splits.split(root / "t-0", files)), of_each(start_split))
-def start_after_splits_that_stopped(root: Path, _book: Book) -> None:
-    start_all(root, start_split)
+@after_stops(three_segments, lambda root, files: splits.split(root / "t-0", files), start_split)
+def start_after_splits_that_stopped(root: Path) -> None:
+    start_split(root)
 
 
 # ---- repairs ---------------------------------------------------------------------------------------------------------
@@ -230,9 +226,9 @@ def is_repaired(root: Path) -> None:
     assert not [*root.glob("*/repaired"), *root.glob("*/original")]
 
 
-@operation(interrupted(damaged, repair_without_exchange), of_each(is_repaired))
-def repair_after_repairs_that_stopped(root: Path, _book: Book) -> None:
-    start_all(root, repair_again)
+@after_stops(damaged, repair_without_exchange, is_repaired)
+def repair_after_repairs_that_stopped(root: Path) -> None:
+    repair_again(root)
 
 
 @operation(damaged, lambda root, _notes: is_repaired(root))
@@ -281,11 +277,10 @@ def append_after_failures(numbers: range, root: Path, book: Book) -> None:
             files.armed = False
 
 
-for _first in range(
-    1, 40, 10
-):  # kills of one operation for all of them would take 20 minutes: each begins from the start
+# Few failures in each operation: a kill repeats all that come before it.
+for _first in range(1, 40, 3):
     OPERATIONS[f"append_after_failures_from_{_first}"] = Operation(
-        nothing, functools.partial(append_after_failures, range(_first, min(_first + 10, 40))), is_prefix
+        nothing, functools.partial(append_after_failures, range(_first, _first + 3)), is_prefix
     )
 
 
@@ -502,6 +497,6 @@ def is_finished(root: Path) -> None:
     staged.check(root)
 
 
-@operation(interrupted(staged.fill, commit_staged_files, ("rename 0", "unlink")), of_each(is_finished))
-def start_after_commits_that_stopped(root: Path, _book: Book) -> None:
-    start_all(root, finish_the_commit)
+@after_stops(staged.fill, commit_staged_files, is_finished, ("rename 0", "unlink"))
+def start_after_commits_that_stopped(root: Path) -> None:
+    finish_the_commit(root)
