@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _ROOT = Path(__file__).resolve().parents[2]
+_SITE = Path(__file__).parent / "spark_python"  # a sitecustomize
 
 
 @contextmanager
@@ -35,7 +36,7 @@ def spark_session(home: Path, **conf: object) -> Iterator[SparkSession]:
 
     assert SparkSession.getActiveSession() is None, "another session is active: this one would be ignored"
     with pytest.MonkeyPatch.context() as patch:
-        patch.setenv("PYTHONPATH", os.pathsep.join([str(_ROOT), os.environ.get("PYTHONPATH", "")]))
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(_SITE), str(_ROOT), os.environ.get("PYTHONPATH", "")]))
         patch.delenv("PYSPARK_PYTHON", raising=False)
         session = klog.spark.session(
             {
