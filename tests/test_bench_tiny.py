@@ -216,7 +216,13 @@ def test_every_contestant_with_krabka_under_pytest_benchmark():
     assert " passed" in output
 
 
-@pytest.mark.parametrize("script", sorted(path.stem for path in (ROOT / "bench" / "micro").glob("[a-z]*.py")))
+@pytest.mark.parametrize(
+    "script",
+    [
+        pytest.param(path.stem, marks=() if path.stem == "crc32c" else pytest.mark.deep)
+        for path in sorted((ROOT / "bench" / "micro").glob("[a-z]*.py"))
+    ],
+)
 def test_micro_benchmarks_run(script):
     output = run("-m", f"bench.micro.{script}", "--debug-single-value")
     assert "klog" in output
@@ -238,7 +244,13 @@ def test_memory_of_a_broker():
     assert re.fullmatch(r"klog broker +[0-9.]+ MiB idle +[0-9.]+ MiB with 20 connections, +-?\d+ bytes each\n", output)
 
 
-@pytest.mark.parametrize("name", broker_contests.SCENARIOS)
+@pytest.mark.parametrize(
+    "name",
+    [  # a session of a thousand partitions takes ten seconds
+        pytest.param(name, marks=pytest.mark.deep if name.startswith("session") else ())
+        for name in broker_contests.SCENARIOS
+    ],
+)
 def test_the_work_of_the_contests_of_brokers(name, tmp_path):
     """Only klog's contests: the results are checked."""
     prepare, _, _, _ = broker_contests.SCENARIOS[name]

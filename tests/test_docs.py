@@ -254,10 +254,10 @@ def test_snippets_for_a_library_work(document: Path, need: str, tmp_path: Path) 
 @pytest.mark.spark
 @pytest.mark.parametrize(
     "document",
-    [  # a JVM for each page: the front page always, the others in the deep run
+    [  # a JVM for each snippet: the front page always, the others in the deep run; those of spark.md share one, below
         pytest.param(path, id=str(path), marks=() if path.name == "README.md" else pytest.mark.deep)
         for path in DOCUMENTS
-        if "spark" in wanted(path)
+        if "spark" in wanted(path) and path.name != "spark.md"
     ],
 )
 def test_snippets_for_spark_work(document: Path, tmp_path: Path) -> None:

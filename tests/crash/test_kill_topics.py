@@ -117,6 +117,7 @@ def test_a_killed_deletion_is_finished(tmp_path: Path) -> None:
                 logs.create_topic("t")
 
 
+@pytest.mark.deep
 def test_a_killed_move_leaves_the_partition_in_one_place(tmp_path: Path) -> None:
     def move(logs: klog.LogManager, path: Path) -> None:
         source = Path(logs.log("t", 1).path).parent

@@ -179,13 +179,13 @@ def least_of_topics(promised: Any, *, only_died: bool) -> Mapping[Name, int]:
 class Workload(NamedTuple):
     """A workload whose crash states Kafka loads. topic: None if there are several. config: the config of the topics, or
     a function that returns it for a seed. deep: the least number of loads in the deep run, which cuts the power at every
-    `stride`th operation."""
+    `stride`th operation: 20,000 loads in all."""
 
     cut: Callable[..., object]
     topic: str | None
     config: Mapping[str, Any] | Callable[[int], Mapping[str, Any]]
     deep: int
-    stride: int = 1
+    stride: int = 3
 
     def least(self, promised: Any, *, only_died: bool) -> Mapping[Name, int] | None:
         """The promised log ends. None: those that klog finds."""
@@ -213,13 +213,13 @@ def config_of_history(seed: int) -> Mapping[str, Any]:
 
 
 WORKLOADS = {
-    "history": Workload(cut_history, history.TOPIC, config_of_history, 700),
-    "producers": Workload(cut_producers, producing.TOPIC, producing.CONFIG, 3000),
-    "truncations": Workload(cut_life, life.TOPIC, life.CONFIG, 7000),
-    "appends": Workload(partial(cut_writer, durability="os"), workload.TOPIC, workload.CONFIG, 1000),
-    "durable appends": Workload(partial(cut_writer, durability="sync"), workload.TOPIC, workload.CONFIG, 1000),
-    "cleaning": Workload(cut_cleaning, compaction.TOPIC, compaction.SMALL, 900),
-    "topics": Workload(cut_topics, None, topics.CONFIG, 1000, stride=4),  # a state has four directories
+    "history": Workload(cut_history, history.TOPIC, config_of_history, 230),
+    "producers": Workload(cut_producers, producing.TOPIC, producing.CONFIG, 1000),
+    "truncations": Workload(cut_life, life.TOPIC, life.CONFIG, 2300),
+    "appends": Workload(partial(cut_writer, durability="os"), workload.TOPIC, workload.CONFIG, 330),
+    "durable appends": Workload(partial(cut_writer, durability="sync"), workload.TOPIC, workload.CONFIG, 330),
+    "cleaning": Workload(cut_cleaning, compaction.TOPIC, compaction.SMALL, 300),
+    "topics": Workload(cut_topics, None, topics.CONFIG, 330, stride=12),  # a state has four directories
 }
 
 

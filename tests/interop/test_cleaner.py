@@ -18,7 +18,7 @@ from tests.interop.kafka import KafkaClasses
 from tests.support import cleaned, cleaner_reference
 from tests.support.dirty_logs import DirtyLog, Plan
 
-SEEDS = int(os.environ.get("KLOG_CLEANER_SEEDS", "60"))
+SEEDS = int(os.environ.get("KLOG_CLEANER_SEEDS", "40"))
 FIRST_SEED = int(os.environ.get("KLOG_CLEANER_FIRST_SEED", "0"))
 CLEANINGS = 4
 SECONDS = 300 + 30 * SEEDS  # enough for all of them on a slow machine

@@ -62,7 +62,7 @@ def test_a_handler_at_every_operation(scenario: str, handler: str, durability: s
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("durability", ["os", "sync", "interval"])
 def test_handlers_anywhere(durability: str) -> None:
-    for seed in range(8):
+    for seed in range(4):
         handled("anywhere", seed, durability, 3)
 
 

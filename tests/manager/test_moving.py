@@ -567,7 +567,7 @@ def test_a_power_cut_during_a_move_leaves_one_log_and_checkpoints_of_it_alone(tm
     seen, both = set[bytes](), set[int]()
 
     def cut() -> None:
-        for state in disk.cuts(root, disk.steps, randoms=3):
+        for state in disk.cuts(root, disk.steps, randoms=1):
             if state.key not in seen:
                 seen.add(state.key)
                 live = [path for path in state.directories if Path(path).name == "t-0"]

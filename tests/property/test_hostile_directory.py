@@ -106,14 +106,15 @@ class Directory:
         for name, data in self.states[state].items():
             (self.path / name).write_bytes(damage.to(data) if name == damage.file else data)
 
-    def damages(self, state: State) -> Iterator[Damage]:
-        """Yield all damages. In the preallocated zeros of a crashed log's index, only the first bytes are damaged."""
+    def damages(self, state: State, policy: Policy) -> Iterator[Damage]:
+        """Yield all damages: under the kafka policy, which differs in what it does and not in what it finds, one bit of
+        each byte. In the preallocated zeros of a crashed log's index, only the first bytes are damaged."""
         for name, data in sorted(self.states[state].items()):
             for position in range(len(data)):
                 if any(data[max(position - 24, 0) :]):
                     yield Damage(name, position, None)
                     payload = name in self.headers and position not in self.headers[name]
-                    for bit in (position % 8,) if payload else range(8):
+                    for bit in (position % 8,) if payload or policy == "kafka" else range(8):
                         yield Damage(name, position, bit)
 
     def check(self, state: State, policy: Policy, damage: Damage) -> None:
@@ -175,7 +176,7 @@ def directory(tmp_path: Path) -> Iterator[Directory]:
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("policy", ["strict", "kafka"])
 def test_sampled_damage_to_any_file(directory: Directory, state: State, policy: Policy, seed: int) -> None:
-    for damage in random.Random(seed).sample(list(directory.damages(state)), 100):
+    for damage in random.Random(seed).sample(list(directory.damages(state, policy)), 100):
         try:
             directory.check(state, policy, damage)
         except BaseException as problem:
@@ -187,7 +188,7 @@ def test_sampled_damage_to_any_file(directory: Directory, state: State, policy: 
 @pytest.mark.parametrize("state", STATES)
 @pytest.mark.parametrize("policy", ["strict", "kafka"])
 def test_every_damage_to_any_file(directory: Directory, state: State, policy: Policy) -> None:
-    for damage in directory.damages(state):
+    for damage in directory.damages(state, policy):
         try:
             directory.check(state, policy, damage)
         except BaseException as problem:

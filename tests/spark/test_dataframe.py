@@ -455,6 +455,7 @@ def run_bare(script: str, cwd: Path, *first: Path) -> subprocess.CompletedProces
     )
 
 
+@pytest.mark.deep
 def test_a_session_without_klog_settings(shared_data: Directory, tmp_path: Path) -> None:
     script = f"""
 from pyspark.sql import SparkSession
@@ -473,6 +474,7 @@ spark.stop()
     assert "table True" in done.stdout
 
 
+@pytest.mark.deep
 def test_a_broken_klog_does_not_affect_other_sources(shared_data: Directory, tmp_path: Path) -> None:
     """The import of klog fails: format("klog") raises this error, and another pyspark_* source of the session still works."""
     (tmp_path / "klog").mkdir()

@@ -101,22 +101,16 @@ def closed_hours(times: pd.Series, hours: int, batch: int) -> dict[int, tuple[in
     }
 
 
-@pytest.mark.parametrize(
-    ("count", "watermarks", "batch"),
-    [(300, (1,), 200), pytest.param(6_099, (1, 2, 4), 500, marks=pytest.mark.deep)],
-)
+@pytest.mark.deep
 def test_late_events(
-    count: int,
-    watermarks: tuple[int, ...],
-    batch: int,
     example: Callable[[str], Any],
     tmp_path: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    late_events = example("late_events")
+    late_events, watermarks, batch = example("late_events"), (1, 2, 4), 500
     words = tuple(f"{hours} hour{'s' * (hours > 1)}" for hours in watermarks)
-    runs = late_events.main(tmp_path / "here", count, words, batch)
-    times = late_events.load(tmp_path / "again", count).dt.as_unit("ms").astype("int64").tolist()
+    runs = late_events.main(tmp_path / "here", late_events.WEEK, words, batch)
+    times = late_events.load(tmp_path / "again", late_events.WEEK).dt.as_unit("ms").astype("int64").tolist()
     assert len(runs) == len(watermarks)
     for hours, run in zip(watermarks, runs, strict=True):
         wanted = closed_hours(times, hours, batch)
@@ -124,11 +118,10 @@ def test_late_events(
         assert dict(zip(found.index, found.itertuples(index=False, name=None), strict=True)) == wanted
         assert run.dropped == sum(exact - counted for exact, counted in wanted.values()) > 0
     check_picture(tmp_path / "here" / "late-events.svg")
-    if count == late_events.WEEK:
-        assert capsys.readouterr().out == page("late-events")
-        assert (words, batch) == (late_events.main.__defaults__[1:])
-        first = flights_table().query("month == 1 and day <= 7")
-        assert len(first) == late_events.WEEK
+    assert capsys.readouterr().out == page("late-events")
+    assert (words, batch) == (late_events.main.__defaults__[1:])
+    first = flights_table().query("month == 1 and day <= 7")
+    assert len(first) == late_events.WEEK
 
 
 @pytest.mark.parametrize("count", [2000, pytest.param(None, marks=pytest.mark.deep)])

@@ -82,6 +82,7 @@ def test_java_options_that_spark_has_already_are_kept(
 
 
 @pytest.mark.spark
+@pytest.mark.deep
 def test_java_options_reach_the_driver_and_the_session(tmp_path: Path) -> None:
     (tmp_path / "spark-defaults.conf").write_text(f"{DRIVER} -Dmine=1\n{EXECUTOR} -Dmine=2\n")
     script = f"""

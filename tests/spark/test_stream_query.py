@@ -129,6 +129,7 @@ def test_limits_restarts_and_new_partitions(run: Callable[..., Run], data: Path,
     ]
 
 
+@pytest.mark.deep
 def test_a_first_batch_that_fails_is_repeated(run: Callable[..., Run], data: Path, tmp_path: Path) -> None:
     """The first batch is empty and stores the start offsets. The run that repeats it then reads to the end."""
     options = {"startingOffsets": "-300", "subscribe": "t"}

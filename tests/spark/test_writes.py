@@ -249,7 +249,7 @@ for number in count(int(sys.argv[2])):
     print(number, flush=True)
 """
 JOBS = BEGIN + JOBS
-KILLS = 8
+KILLS = 6
 EACH = 500
 
 
