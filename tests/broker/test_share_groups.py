@@ -602,6 +602,29 @@ def test_old_states_are_pruned(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         assert {part.partition_index for part in offsets(broker).topics[0].partitions} == {0, 1}
 
 
+def test_a_power_cut_after_a_prune_loses_no_state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The states that a prune deletes are on disk, as the twentieth record is flushed: so must be those that it writes
+    instead. All that is not on disk is cut off."""
+    monkeypatch.setattr("klog.coordinator.share.state_log._PRUNE_RECORDS", 20)
+    config = {"log.flush.interval.messages": 20}
+    with Broker(tmp_path / "data", listeners=["127.0.0.1:0"], config=config, clock=ManualClock()) as broker:
+        broker.topics.create("t", 1)
+        earliest(broker)
+        append(broker, 200)
+        member = join(broker)
+        assert member.acquire(max_records=200) == [(0, 199, 1)]
+        log, acknowledged = broker.logs.log("__share_group_state", 0), 0
+        while log.log_start_offset == 0:
+            assert code_of(member.acknowledge(acknowledged, acknowledged, ACCEPT)) is ErrorCode.NONE
+            acknowledged += 1
+        on_disk = log.maybe_convert_to_offset_metadata(log.recovery_point)
+        path = Path(log.path) / f"{on_disk.segment_base_offset:020}.log"
+        broker.kill()
+        os.truncate(path, on_disk.position)
+        broker.start()
+        assert start_and_lag(broker)[0] == acknowledged
+
+
 def test_states_are_pruned_whatever_wrote_them(
     broker: Broker, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:

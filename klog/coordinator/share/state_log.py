@@ -157,7 +157,7 @@ class ShareStateLog:
 
     def prune(self, known: Iterable[Shared], now_ms: int) -> None:
         """L3, after every 10,000 records of a partition, if the states are fewer. To be called after writes. Raises
-        what CoordinatorLog.append and Log.delete_records raise."""
+        what CoordinatorLog.append, Log.flush and Log.delete_records raise."""
         grown = [
             each for each, count in self._since_pruned.items() if count >= self._prune_at.get(each, _PRUNE_RECORDS)
         ]
@@ -174,6 +174,7 @@ class ShareStateLog:
             before = log.log_end_offset
             for shared in some:
                 self.snapshot(shared, now_ms)
+            log.flush()  # what is deleted may be on disk: a power cut must not take what replaces it
             log.delete_records(before)
             self._since_pruned[partition] = 0
             self._prune_at.pop(partition, None)
