@@ -4,7 +4,8 @@
   V2  a lookup after a change sees it, also a change that was made through the LogManager: the picture has the number
       of LogManager.topics_generation, and another number makes a new picture
   V3  a topic that is being created or deleted is not there; one that gets more partitions has the earlier number
-  V4  callbacks are called without a lock, after the change, never inside a lookup
+  V4  callbacks are called after the change, never inside a lookup, and one change at a time: when a change that is made
+      here returns, or report(), those of all changes before it have returned
 
 A topic of a broker's directory without an id (Kafka before 2.8) gets one that follows from its name, so that it is the
 same after a restart although nothing is written. Kafka: MetadataCache, MetadataImage, TopicsImage.
@@ -82,10 +83,12 @@ class TopicCatalogView:
             TRANSACTION_STATE: _internal_settings(settings, "transaction.state.log."),
             SHARE_GROUP_STATE: _internal_settings(settings, "share.coordinator.state.topic.", compacted=False),
         }
-        self._lock = threading.Lock()  # guards the replacement of the three below
+        self._reporting = threading.RLock()  # held while callbacks are called
+        self._lock = threading.Lock()  # guards the replacement of the four below
         self._picture = self._reported = self._take_picture({})
+        self._reported_until = self._reported.generation  # its callbacks have returned
         self._listeners: tuple[Callable[[TopicChange], object], ...] = ()
-        self._is_report_due = False
+        self._is_report_due = False  # True: a task will report
 
     # ---- lookups -----------------------------------------------------------------------------------------------------
 
@@ -194,23 +197,31 @@ class TopicCatalogView:
     # ---- callbacks ---------------------------------------------------------------------------------------------------
 
     def on_change(self, callback: Callable[[TopicChange], object]) -> None:
-        """Call back after every change, in the thread that made it or in the scheduler's. Callbacks may run in several
-        threads at once: look at the topics of now."""
+        """Call back after every change, in the thread that made it, in the scheduler's, or in that of a report()."""
         with self._lock:
             self._listeners = (*self._listeners, callback)
 
     def report(self) -> None:
-        """Call the callbacks if anything has changed since they were called. The caller holds no lock."""
-        picture = self._current()
+        """Call the callbacks if anything has changed since they were called, and wait for those that another thread
+        calls (V4). The caller holds no lock."""
+        if self._reported_until == self._logs.topics_generation:
+            return
+        with self._reporting:
+            picture = self._current()
+            with self._lock:
+                before, self._reported = self._reported, picture
+                listeners = self._listeners
+            change = _difference(before.topics, picture.topics)
+            if any(change):
+                for listener in listeners:
+                    listener(change)
+            with self._lock:
+                self._reported_until = picture.generation
+
+    def _report_due(self) -> None:
         with self._lock:
-            if picture.generation < self._reported.generation:
-                return
-            before, self._reported, self._is_report_due = self._reported, picture, False
-            listeners = self._listeners
-        change = _difference(before.topics, picture.topics)
-        if any(change):
-            for listener in listeners:
-                listener(change)
+            self._is_report_due = False
+        self.report()
 
     # ---- picture -----------------------------------------------------------------------------------------------------
 
@@ -225,7 +236,7 @@ class TopicCatalogView:
             due = self._scheduler is not None and bool(self._listeners) and not self._is_report_due
             self._is_report_due = self._is_report_due or due
         if due and self._scheduler is not None:
-            self._scheduler.schedule("topics-changed", self.report, delay_ms=1)  # not in the caller's thread
+            self._scheduler.schedule("topics-changed", self._report_due, delay_ms=1)  # not in the caller's thread
         return made
 
     def _take_picture(self, before: Mapping[str, TopicInfo]) -> _Picture:

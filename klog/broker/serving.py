@@ -52,6 +52,7 @@ _FEATURES = {"group.version": (0, 1, 1), "share.version": (0, 1, 1), "transactio
 # A new block of producer ids, and markers in many partitions, may wait for the disk.
 _SLOW_TRANSACTIONS = frozenset((ApiKey.INIT_PRODUCER_ID, ApiKey.END_TXN, ApiKey.WRITE_TXN_MARKERS))
 _OWN_DEFAULTS = ("num.network.threads", "socket.request.max.bytes")  # not those of klog.config
+_OFFSETS = (ApiKey.OFFSET_COMMIT, ApiKey.TXN_OFFSET_COMMIT, ApiKey.OFFSET_FETCH)
 _APPENDING = frozenset(
     (
         ApiKey.PRODUCE,
@@ -172,6 +173,8 @@ class Serving:
         for api in late_apis.TOPIC_CHANGES:
             handlers[api] = _throttled(handlers[api])
         handlers[ApiKey.TXN_OFFSET_COMMIT] = _held(check, handlers[ApiKey.TXN_OFFSET_COMMIT])
+        for api in _OFFSETS:
+            handlers[api] = _after_reports(topics, handlers[api])
         return handlers | ApiVersions({*handlers, *LEADER_APIS}, _FEATURES, self._release).handlers()
 
     def _make_dispatchers(self, handlers: dict[ApiKey, Any]) -> dict[int, Dispatcher]:
@@ -294,6 +297,17 @@ def _throttled(handle: Callable[[RequestContext, Any], Message | None]) -> Any:
         return response  # type: ignore[no-any-return]
 
     return handle_throttled
+
+
+def _after_reports(topics: TopicCatalogView, handle: Callable[[RequestContext, Any], Message | None]) -> Any:
+    """A handler that begins after the offsets of deleted topics were deleted: a topic that was created again has none,
+    and keeps those that the handler stores."""
+
+    def handle_after_reports(context: RequestContext, request: Any) -> Message | None:
+        topics.report()
+        return handle(context, request)
+
+    return handle_after_reports
 
 
 def _held(check: TransactionCheck, handle: Callable[[RequestContext, Any], Message | None]) -> Any:

@@ -15,7 +15,10 @@ from klog.broker import Broker
 from klog.broker.catalog import TopicCatalogView, TopicChange
 from klog.clock import ManualClock
 from klog.errors import TopicExists, UnknownTopicOrPartition
+from klog.protocol import ApiKey, messages
 from klog.scheduler import Scheduler
+from tests.support.patience import PATIENCE
+from tests.support.wire_client import WireClient
 
 NOW = 1_700_000_000_000
 
@@ -174,6 +177,70 @@ def test_a_change_that_a_lookup_noticed_is_reported_by_the_scheduler(tmp_path: P
         assert [info.name for change in seen for info in change.created] == ["__consumer_offsets", "a"]
         clock.advance(1000)
         assert len(seen) == 1
+
+
+def test_a_report_returns_after_the_callbacks_of_another_one(logs: klog.LogManager) -> None:
+    """Two threads have noticed that a topic was deleted. The one that responds to the client must not do so while the
+    other one still deletes the topic's offsets: the client may create it again, and commit others."""
+    view = TopicCatalogView(logs)
+    view.create("a", 1)
+    order: list[str] = []
+    begun, go_on = threading.Event(), threading.Event()
+
+    def callback(_change: TopicChange) -> None:
+        begun.set()
+        go_on.wait(PATIENCE)
+        order.append("called")
+
+    def report() -> None:
+        view.report()
+        order.append("returned")
+
+    view.on_change(callback)
+    logs.delete_topic("a")
+    first = threading.Thread(target=view.report)
+    second = threading.Thread(target=report)
+    first.start()
+    assert begun.wait(PATIENCE)
+    second.start()
+    second.join(0.1)
+    go_on.set()
+    first.join()
+    second.join()
+    assert order == ["called", "returned"]
+
+
+def test_a_topic_that_was_created_again_has_the_offsets_that_are_committed_then(tmp_path: Path) -> None:
+    """The program deletes a topic, and nothing has reported that yet: with this clock only advance() does."""
+    clock = ManualClock(NOW)
+    with (
+        Broker(tmp_path / "data", listeners=["127.0.0.1:0"], clock=clock) as broker,
+        WireClient(broker.bootstrap_servers) as client,
+    ):
+        Commit, Fetch = messages.OffsetCommit.Request, messages.OffsetFetch.Request
+
+        def commit(offset: int) -> None:
+            part = Commit.Partition(partition_index=0, committed_offset=offset)
+            topic = Commit.Topic(name="t", partitions=[part])
+            found = client.call(ApiKey.OFFSET_COMMIT, 9, group_id="g", topics=[topic])
+            assert found.topics[0].partitions[0].error_code == 0
+
+        def committed() -> int:
+            asked = Fetch.Group(group_id="g", topics=[Fetch.GroupTopic(name="t", partition_indexes=[0])])
+            (group,) = client.call(ApiKey.OFFSET_FETCH, 9, groups=[asked]).groups
+            offset: int = group.topics[0].partitions[0].committed_offset
+            return offset
+
+        broker.logs.create_topic("t")
+        commit(5)
+        broker.logs.delete_topic("t")
+        broker.logs.create_topic("t")
+        assert committed() == -1
+        broker.logs.delete_topic("t")
+        broker.logs.create_topic("t")
+        commit(1)
+        clock.advance(1000)
+        assert committed() == 1
 
 
 @pytest.mark.parametrize(
