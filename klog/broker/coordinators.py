@@ -15,6 +15,8 @@ from klog.coordinator.transactions.config import TransactionConfig
 from klog.internal_topics.names import CONSUMER_OFFSETS, TRANSACTION_STATE
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from klog.broker.catalog import TopicCatalogView, TopicChange
     from klog.broker.properties import Properties
     from klog.broker.purgatory import Purgatory
@@ -65,7 +67,7 @@ class Coordinators:
             self._transaction_config,
             node_id=self._node_id,
             directory=self._directory,
-            on_marker=self._transaction_completed,
+            on_marker=self._complete_transaction,
             appended=lambda topic, partition: self._purgatory.check((topic, partition)),
         )
         if self._serves:
@@ -101,9 +103,13 @@ class Coordinators:
                 coordinator.get().load()
         self._serves = True
 
-    def _transaction_completed(self, partition: int, producer_id: int, committed: bool) -> None:
-        if self.groups.made is not None:  # else it will read the marker
-            self.groups.made.transaction_completed(partition, producer_id, committed)
+    def _complete_transaction(
+        self, partition: int, producer_id: int, committed: bool, append: Callable[[], object]
+    ) -> None:
+        if self.groups.made is not None:
+            self.groups.made.complete_transaction(partition, producer_id, committed, append)
+        else:  # it will read the marker
+            append()
 
     def topics_changed(self, change: TopicChange) -> None:
         """Notify the groups, if there are any."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -281,13 +282,13 @@ class Groups:
         return codes(call.response)
 
     def end(self, group: str, committed: bool, producer: tuple[int, int] = (7, 0)) -> None:
-        """End a transaction as the transaction coordinator does: write the marker, then notify the group coordinator."""
+        """End a transaction as the transaction coordinator does: the group coordinator appends the marker."""
         partition = self.coordinator.table.log.partition_for(group)
         log = self.topics.log(TOPIC, partition)
         assert log is not None
         data = marker(*producer, "commit" if committed else "abort", at=self.clock.wall_ms())
-        log.append_batches(data, origin="coordinator")
-        self.coordinator.transaction_completed(partition, producer[0], committed)
+        append = partial(log.append_batches, data, origin="coordinator")
+        self.coordinator.complete_transaction(partition, producer[0], committed, append)
 
     def offsets(self, group: str, *, stable: bool = False) -> dict[tuple[str, int], int | ErrorCode]:
         """All partitions with an offset in a group: the offset, or the error code."""

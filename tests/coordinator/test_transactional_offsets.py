@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from klog.coordinator.transactions import TransactionConfig, TransactionCoordinator
 from klog.protocol import ApiKey, ErrorCode, messages
-from tests.coordinator.harness import TOPIC, Groups, groups
+from tests.coordinator.harness import TOPIC, Call, Groups, groups
 from tests.coordinator.test_offsets import fetch
 
 T0, T1 = ("t", 0), ("t", 1)
@@ -139,7 +143,7 @@ def test_offset_commits_are_checked_by_the_transaction_coordinator(tmp_path: Pat
         code = ErrorCode.INVALID_TXN_STATE
 
         def check(self, *arguments: object, adds: bool) -> ErrorCode:
-            g.coordinator.transaction_completed(0, 1, True)  # it may call back, since no lock is held
+            g.coordinator.complete_transaction(0, 1, True, lambda: None)  # it may call back, since no lock is held
             asked.append((*arguments, adds))
             return self.code
 
@@ -182,3 +186,56 @@ def test_deleting_offsets_deletes_pending_ones(g: Groups) -> None:
     assert g.offsets("g") == {T1: 6}
     g.restart()
     assert g.offsets("g") == {T1: 6}
+
+
+def test_offsets_after_a_marker_are_of_the_next_transaction(tmp_path: Path) -> None:
+    """An administrator writes a marker (WriteTxnMarkers). The producer's next offsets come as soon as it is in the log."""
+    threads: list[threading.Thread] = []
+
+    class Topics:
+        """Those of the groups; each append of encoded batches has offsets of a producer after it."""
+
+        def __init__(self, of: Groups) -> None:
+            self._of = of
+
+        def __getattr__(self, name: str) -> Any:
+            return getattr(self._of.topics, name)
+
+        def log(self, topic: str, partition: int) -> Any:
+            log = self._of.topics.log(topic, partition)
+            assert log is not None
+
+            def append_batches(*batches: Any, **more: Any) -> Any:
+                info = log.append_batches(*batches, **more)
+                thread = threading.Thread(target=lambda: self._of.txn_commit("g", {T0: 7}))
+                threads.append(thread)
+                thread.start()
+                thread.join(0.1)
+                return info
+
+            return SimpleNamespace(clock=log.clock, append_batches=append_batches)
+
+    with groups(tmp_path / "data") as g:
+        transactions = TransactionCoordinator(
+            Topics(g),
+            g.scheduler,
+            g.clock,
+            TransactionConfig(),
+            node_id=1,
+            directory=str(tmp_path),
+            on_marker=g.coordinator.complete_transaction,
+        )
+        g.txn_commit("g", {T0: 5})
+        kind = messages.WriteTxnMarkers.Request
+        topic = kind.Topic(name=TOPIC, partition_indexes=[0])
+        marker = kind.Marker(producer_id=7, producer_epoch=0, transaction_result=False, topics=[topic])
+        call = Call(ApiKey.WRITE_TXN_MARKERS, 1, "admin", g.allowed)
+        response = transactions.handlers()[ApiKey.WRITE_TXN_MARKERS](call, kind(markers=[marker]))
+        threads[0].join()
+        assert response.markers[0].topics[0].partitions[0].error_code == 0
+        assert g.offsets("g", stable=True) == {}
+        g.end("g", True)
+        assert g.offsets("g", stable=True) == {T0: 7}
+        before = g.coordinator.table.offsets
+        g.restart()
+        assert g.coordinator.table.offsets == before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -113,13 +114,15 @@ class Cluster:
             self.config,
             node_id=1,
             directory=str(self.path),
-            on_marker=lambda partition, producer_id, committed: self.markers.append(
-                (partition, producer_id, committed)
-            ),
+            on_marker=self._on_marker,
         )
         if load:
             self.coordinator.load()
         return self.coordinator
+
+    def _on_marker(self, partition: int, producer_id: int, committed: bool, append: Callable[[], object]) -> None:
+        append()
+        self.markers.append((partition, producer_id, committed))
 
     def close(self) -> None:
         self.coordinator.close()

@@ -29,7 +29,7 @@ from klog.errors import CorruptData
 from klog.logger import logger_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
 
     from klog.clock import Clock
     from klog.coordinator.groups.consumer_config import ConsumerGroupConfig
@@ -164,9 +164,14 @@ class GroupCoordinator:
         with self.table.lock:
             return sorted(group.group_id for group in self.table.groups())
 
-    def transaction_completed(self, partition: int, producer_id: int, committed: bool) -> None:
-        """The marker of a transaction is in a partition of __consumer_offsets. Called after its append."""
+    def complete_transaction(
+        self, partition: int, producer_id: int, committed: bool, append: Callable[[], object]
+    ) -> None:
+        """Call append(), which appends the marker of a transaction to a partition of __consumer_offsets, and apply the
+        marker. Under one lock: what the producer commits after the marker is of its next transaction. Raises what
+        append() raises."""
         with self.table.lock:
+            append()
             self.table.offsets.complete((partition, producer_id), committed=committed)
 
     def topics_changed(self) -> None:

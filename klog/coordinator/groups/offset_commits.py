@@ -151,7 +151,7 @@ class OffsetCommits:
         return response
 
     def _check_transaction(self, context: Context, request: TxnOffsetCommit.Request) -> ErrorCode:
-        """Ask the transaction coordinator, which may call transaction_completed(): without the lock."""
+        """Ask the transaction coordinator, which may call complete_transaction(): without the lock."""
         if self._transactions is None:
             return _NONE
         try:

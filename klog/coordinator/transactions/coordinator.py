@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from klog.clock import Clock
     from klog.coordinator.transactions.config import TransactionConfig
     from klog.coordinator.transactions.handlers import Handler
+    from klog.coordinator.transactions.markers import OnMarker
     from klog.protocol import ApiKey, ErrorCode
     from klog.scheduler import Scheduler, Task
     from klog.security.context import Topics
@@ -35,9 +36,8 @@ _log = logger_of("coordinator")
 class TransactionCoordinator:
     """Any thread. Handlers append to logs, so they belong into io threads, not into network threads.
 
-    directory: the log.dir for klog-producer-ids.json. on_marker(partition, producer_id, committed): called after each
-    marker in a partition of __consumer_offsets, appended(topic, partition) after every marker, both with the
-    transaction locked.
+    directory: the log.dir for klog-producer-ids.json. on_marker: appends each marker in a partition of
+    __consumer_offsets, appended(topic, partition) is called after every marker, both with the transaction locked.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class TransactionCoordinator:
         *,
         node_id: int,
         directory: str,
-        on_marker: Callable[[int, int, bool], object],
+        on_marker: OnMarker,
         appended: Callable[[str, int], object] | None = None,
     ) -> None:
         self._topics = topics

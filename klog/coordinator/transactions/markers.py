@@ -9,6 +9,8 @@ Kafka: TransactionMarkerChannelManager, WriteTxnMarkersRequest.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import TYPE_CHECKING
 
 from klog.errors import InvalidProducerEpoch, TransactionCoordinatorFenced, UnknownTopicOrPartition
@@ -17,21 +19,24 @@ from klog.record import encode
 from klog.record.control import marker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from klog.coordinator.transactions.metadata import Partition
     from klog.log import Log
     from klog.security.context import Topics
 
 
+OnMarker = Callable[[int, int, bool, Callable[[], object]], object]
+"""(partition of __consumer_offsets, producer id, committed, append): calls append(), which appends the marker, and
+applies it. No offsets of the producer may come in between: they would be those of its next transaction."""
+
+
 class Markers:
-    """Any thread. on_marker(partition, producer_id, committed) is called after each marker in __consumer_offsets,
-    appended(topic, partition) after each marker."""
+    """Any thread. on_marker appends each marker in __consumer_offsets; appended(topic, partition) is called after each
+    marker."""
 
     def __init__(
         self,
         topics: Topics,
-        on_marker: Callable[[int, int, bool], object],
+        on_marker: OnMarker,
         appended: Callable[[str, int], object] | None = None,
     ) -> None:
         self._topics = topics
@@ -54,9 +59,11 @@ class Markers:
             is_transactional=True,
             is_control=True,
         )
-        log.append_batches(data, origin="coordinator")
+        append = partial(log.append_batches, data, origin="coordinator")
         if partition[0] == CONSUMER_OFFSETS:
-            self._on_marker(partition[1], producer_id, committed)
+            self._on_marker(partition[1], producer_id, committed, append)
+        else:
+            append()
         if self._appended is not None:
             self._appended(*partition)
 
