@@ -20,7 +20,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from klog.codec import crc32c
-from klog.disk import Files, directory_lock
+from klog.disk import Files, directory_lock, exists
 from klog.errors import PolicyViolation, StagingLost, TopicExists
 from klog.log import core
 from klog.log.directory import checkpoint
@@ -121,7 +121,11 @@ class Commits:
         for name, topic in new.items():
             directory.forget_before(name, range(topic.partitions))
         manifest = Manifest(job.token, self._place(job), new, job.stream)
-        self._files.replace(layout.commit_path(directory.path, job.token), manifest.encode())
+        with directory_lock(directory.path):  # an abort that was first has removed files since (W6)
+            for file in job.files:
+                if not exists(path := _staged_path(directory, job.token, file)):
+                    raise _gone(path)
+            self._files.replace(layout.commit_path(directory.path, job.token), manifest.encode())
         with directory.guarded():
             self._create_topics(directory, manifest)
             applied = self._apply(directory, manifest)
@@ -167,13 +171,13 @@ class Commits:
 
     def _check_file(self, directory: LogDirectory, token: str, file: StagedFile) -> None:
         """Raise StagingLost unless the file is as its task has left it."""
-        path = os.path.join(layout.staging_path(directory.path, file.topic, file.partition, token), file.name)
+        path = _staged_path(directory, token, file)
         if not layout.is_file_name(file.name):
             raise _changed(path, "its name is not that of a staged file")
         try:
             staged = self._files.open(path)
         except FileNotFoundError:
-            raise StagingLost(f"{path} is gone, so nothing was committed; write the records again") from None
+            raise _gone(path) from None
         crc = at = 0
         with staged:
             while at < file.bytes and len(data := staged.read(at, min(_READ_BYTES, file.bytes - at))):
@@ -279,6 +283,14 @@ def _roll_forward(logs: Iterable[Log], manifest: Manifest) -> None:
 
     for log in logs:
         roll_forward(log._core, manifest)
+
+
+def _staged_path(directory: LogDirectory, token: str, file: StagedFile) -> str:
+    return os.path.join(layout.staging_path(directory.path, file.topic, file.partition, token), file.name)
+
+
+def _gone(path: str) -> StagingLost:
+    return StagingLost(f"{path} is gone, so nothing was committed; write the records again")
 
 
 def _changed(path: str, how: str) -> StagingLost:

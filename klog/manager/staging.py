@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, TypeVar
 
 from klog.clock import Clock, SystemClock
-from klog.disk import DirectoryLock, Files, RealFiles, exists
+from klog.disk import DirectoryLock, Files, RealFiles
 from klog.errors import AlreadyLocked
 from klog.log.staged import layout, writers
 from klog.logger import logger_of
@@ -69,18 +69,18 @@ def abort_staged(path: str, token: str, *, clock: Clock | None = None, files: Fi
     left to the next start while another process holds it. Raises AlreadyLocked if there is a manifest.
     """
     files = files or RealFiles()
-    if exists(layout.commit_path(path, layout.check_token(token))):
-        with open_directory(path, clock=clock, files=files):
-            return True
-    with contextlib.suppress(FileNotFoundError):
-        writers.note_abort(path, token, files)
-        try:
+    layout.check_token(token)
+    lock = None
+    try:
+        with contextlib.suppress(AlreadyLocked):
             lock = DirectoryLock(path)
-        except AlreadyLocked:
-            writers.remove_staging(path, token, files, alone=False, again=True)
-            return False
         try:
-            writers.remove_staging(path, token, files, again=True)
+            if writers.withdraw(path, token, files, alone=lock is not None):
+                return False
         finally:
-            lock.release()
-    return False
+            if lock is not None:
+                lock.release()
+    except FileNotFoundError:
+        return False
+    with open_directory(path, clock=clock, files=files):
+        return True

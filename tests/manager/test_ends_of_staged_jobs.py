@@ -14,7 +14,8 @@ import pytest
 
 import klog
 from klog.clock import ManualClock
-from klog.disk import Files, RealFiles
+from klog.disk import Files, LogFile, RealFiles
+from klog.errors import AlreadyLocked, StagingLost
 from klog.log.staged import layout, streams, writers
 from klog.log.staged.writers import Driver, this_machine
 from klog.log.staged.writing import StagedWriter
@@ -120,6 +121,47 @@ def test_abort_beside_a_task_that_makes_its_directories(root: Path, monkeypatch:
         files = stage(root, "b", {("new", 0): [b"y"]})
     abort.join()
     assert commit(root, job("b", files, new=TopicPlan(1, is_new=True))) == {"new": {0: (0, 0)}}
+
+
+def test_an_abort_that_is_first_leaves_nothing_to_commit(root: Path) -> None:
+    """It may come while the commit goes on: of a query that is stopped then, or of another driver of the query."""
+
+    class Aborts(RealFiles):
+        def open(self, path: str, *, write: bool = False, create: bool = False) -> LogFile:
+            found = super().open(path, write=write, create=create)
+            if ".klog-staging-a" in path:
+                assert not abort_staged(str(root), "a")
+            return found
+
+    files = stage(root, "a", {("t", 0): [b"x"]})
+    with pytest.raises(StagingLost, match="is gone, so nothing was committed"):
+        commit(root, job("a", files), Aborts())
+    assert values(root, read_only=False) == [b"old-0", b"old-1", b"old-2"] and staging(root) == []
+
+
+def test_an_abort_that_is_not_first_leaves_the_commit_alone(root: Path) -> None:
+    refused: list[BaseException] = []
+
+    def abort() -> None:
+        try:
+            abort_staged(str(root), "a")
+        except AlreadyLocked as error:
+            refused.append(error)
+
+    thread = threading.Thread(target=abort)
+
+    class BesideAnAbort(RealFiles):
+        def replace(self, path: str, data: bytes, *, private: bool = False) -> None:
+            if "klog-commit-" in path and thread.ident is None:
+                thread.start()
+                thread.join(0.3)  # it waits for the manifest
+            elif "klog-commit-" in path:
+                thread.join()
+            super().replace(path, data, private=private)
+
+    assert commit(root, job("a", stage(root, "a", {("t", 0): [b"x"]})), BesideAnAbort()) == {"t": {0: (3, 3)}}
+    assert len(refused) == 1
+    assert values(root, read_only=False)[3:] == [b"x"] and staging(root) == []
 
 
 def test_abort_finishes_what_was_committed(root: Path) -> None:

@@ -127,21 +127,20 @@ def _document(token: str, process: Driver | None) -> dict[str, Any]:
     return {"version": VERSION, "token": layout.check_token(token), "process": stored}
 
 
-def note_abort(log_dir: str, token: str, files: Files) -> None:
+def _note_abort(log_dir: str, token: str, files: Files) -> None:
     """W5: before an abort removes the first staging directory. It does without this if the disk is full, so that it
     makes room."""
-    with directory_lock(log_dir):
-        path = layout.writer_path(log_dir, token)
-        if not exists(path):
-            return
-        try:
-            document = _document(token, _driver_of(log_dir, token))
-            files.replace(path, versioned.encode({**document, "aborting": True}))
-        except (CorruptCheckpoint, NewerFormat):
-            pass  # tasks find a file that is not theirs
-        except OSError as error:
-            if not is_full(error):
-                raise
+    path = layout.writer_path(log_dir, token)
+    if not exists(path):
+        return
+    try:
+        document = _document(token, _driver_of(log_dir, token))
+        files.replace(path, versioned.encode({**document, "aborting": True}))
+    except (CorruptCheckpoint, NewerFormat):
+        pass  # tasks find a file that is not theirs
+    except OSError as error:
+        if not is_full(error):
+            raise
 
 
 def _driver_of(log_dir: str, token: str) -> Driver | None:
@@ -204,14 +203,32 @@ def _partitions(log_dir: str) -> list[str]:
         return sorted(entry.path for entry in entries if parse_directory_name(entry.name) is not None)
 
 
-def remove_staging(log_dir: str, token: str, files: Files, *, alone: bool = True, again: bool = False) -> None:
-    """W2: remove everything of a job except its manifest. alone: the caller holds the lock of the log.dir; if not,
-    empty directories are left to the next start, and the file, by which it finds them. again: a call that was killed
-    may have removed directories; that is made durable in all partitions, before the file goes."""
+def remove_staging(log_dir: str, token: str, files: Files, *, again: bool = False) -> None:
+    """W2: remove everything of a job except its manifest. The caller holds the lock of the log.dir. again: a call that
+    was killed may have removed directories; that is made durable in all partitions, before the file goes."""
     for path in staging_directories(log_dir, token):
         _remove(path, files)
         if not again:
             _sync_partition(os.path.dirname(path), files)
+    _forget(log_dir, token, files, alone=True, again=again)
+
+
+def withdraw(log_dir: str, token: str, files: Files, *, alone: bool) -> bool:
+    """W6: remove everything of a job, unless it is committed: then nothing. Returns whether it did. alone: the caller
+    holds the lock of the log.dir; if not, empty directories are left to the next start, and the file, by which it finds
+    them."""
+    with directory_lock(log_dir):
+        if exists(layout.commit_path(log_dir, token)):
+            return False
+        _note_abort(log_dir, token, files)
+        for path in staging_directories(log_dir, token):
+            _remove(path, files)
+    _forget(log_dir, token, files, alone=alone, again=True)
+    return True
+
+
+def _forget(log_dir: str, token: str, files: Files, *, alone: bool, again: bool) -> None:
+    """The rest of W2, after the staging directories."""
     if again:
         _sync_partitions(log_dir, files)
     with directory_lock(log_dir):
