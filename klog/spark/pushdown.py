@@ -6,7 +6,7 @@ F2  Filters on `timestamp` are returned, too, and only skip batches that cannot 
     order: a lower bound skips batches and segments whose largest timestamp is below it. An upper bound skips only
     batches with the time of the append, which all their records have; of others the smallest time is not known.
 F3  Filters on `key` are returned, too. If the query says that the topics were partitioned by key as Kafka's default
-    partitioner does (pushdown=keys), they leave out partitions.
+    partitioner does (pushdown=keys), they leave out partitions; not if the query decodes keys.
 """
 
 from __future__ import annotations

@@ -138,7 +138,8 @@ class _PushesFilters(KlogReader):
     def pushFilters(self, filters: list[Any]) -> Iterable[Any]:  # noqa: N802  Spark's name
         # The row of a corrupt batch has the offset at which a reader met it, which depends on where it began.
         offsets = self._reading.on_corrupt != "emit"
-        keys = "keys" in self._options.pushdown
+        # Producers have partitioned by the stored bytes, which a decoder may turn into others.
+        keys = "keys" in self._options.pushdown and "key" not in self._reading.decoders
         self._pushed, residual = push(filters, self._pushed, offsets=offsets, keys=keys)
         return residual
 

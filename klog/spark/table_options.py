@@ -160,7 +160,7 @@ def read_schema(schema: StructType, latest: bool, options: Options) -> StructTyp
 
     With onBadValue=null they have badValue, which distinguishes a bad value from a tombstone.
     """
-    from pyspark.sql.types import BinaryType, StringType, StructType
+    from pyspark.sql.types import StructType
 
     more = ["offset"]
     if latest:
@@ -172,9 +172,8 @@ def read_schema(schema: StructType, latest: bool, options: Options) -> StructTyp
             )
         if "isControl" in schema.names:
             raise ValueError("the column isControl has no place in a table of the latest records: leave it out")
-        bad = options.formats.null_bad_values
-        key = schema["key"].dataType
-        if not (isinstance(key, BinaryType) or (isinstance(key, StringType) and not bad)):
+        bad, key = options.formats.null_bad_values, options.formats.of["key"].word
+        if not (key == "bytes" or (key == "string" and not bad)):
             raise ValueError(
                 "a table of the latest record of each key needs its keys: use keyFormat=bytes, keyFormat=string with "
                 "onBadValue=fail, or latest=False"

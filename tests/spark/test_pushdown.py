@@ -440,6 +440,28 @@ def test_keys_exclude_no_partition_of_an_incomplete_topic(partitioned: Path, tmp
     assert len(planned(plain)) == 5  # without `keys` the partitioner is not known
 
 
+def test_decoded_keys_exclude_no_partition(tmp_path: Path) -> None:
+    """Avro's bytes are binary, too, but producers have partitioned by the stored key, with the id of its schema."""
+    (tmp_path / "schemas.json").write_text('{"7": "\\"bytes\\""}')
+    with klog.open(tmp_path / "data", create=True) as logs:
+        logs.create_topic("t", partitions=6)
+        logs.append("t", [(b"\0\0\0\0\7" + bytes([len(key) << 1]) + key, b"v") for key in KEYS])
+    source = KlogSource(
+        CaseInsensitiveDict(
+            {
+                "path": str(tmp_path / "data"),
+                "keyFormat": "confluentAvro",
+                "schemas": str(tmp_path / "schemas.json"),
+                "pushdown": "keys",
+            }
+        )
+    )
+    decoded: Any = source.reader(source.schema())
+    item = ds.EqualTo(KEY, KEYS[0])
+    residual = list(decoded.pushFilters([item]))
+    assert [row["key"] for row in filtered(rows(decoded), residual)] == [KEYS[0]]
+
+
 def test_old_segments_and_batches_are_skipped(tmp_path: Path) -> None:
     """A lower bound skips older batches, in any order of timestamps. An upper bound skips only batches with LogAppendTime."""
     with klog.Log.open(tmp_path / "t-0") as log:

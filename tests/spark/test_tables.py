@@ -439,9 +439,17 @@ def test_a_bad_value_is_not_a_tombstone(data: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [{"keyFormat": "json", "keySchema": "a INT"}, {"keyFormat": "string", "onBadValue": "null"}]
+    "given",
+    [
+        {"keyFormat": "json", "keySchema": "a INT"},
+        {"keyFormat": "string", "onBadValue": "null"},
+        {"keyFormat": "confluentAvro", "keySchema": '"bytes"', "onBadValue": "null"},  # of which bad ones are null
+    ],
 )
 def test_key_formats_that_may_give_equal_keys_are_refused(data: Path, tmp_path: Path, given: dict[str, str]) -> None:
+    if given["keyFormat"] == "confluentAvro":
+        (tmp_path / "schemas.json").write_text('{"7": "\\"bytes\\""}')
+        given = {**given, "schemas": str(tmp_path / "schemas.json")}
     with pytest.raises(ValueError, match="needs its keys: use keyFormat=bytes"):
         materialize(data, tmp_path / "out", latest=True, **given)
     materialize(data, tmp_path / "out", latest=False, **given)
