@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from klog.codec import crc32c
 from klog.disk import Files, directory_lock, exists
-from klog.errors import PolicyViolation, StagingLost, TopicExists
+from klog.errors import InvalidTopic, PolicyViolation, StagingLost, TopicExists
 from klog.log import core
 from klog.log.directory import checkpoint
 from klog.log.staged import layout, streams, writers
@@ -104,9 +104,9 @@ class Commits:
         """Append the files of a job. Returns {topic: {partition: (first, last offset)}}; None for a stream's batch that
         is committed already: its staging is removed.
 
-        Raises StagingLost, TopicExists, PolicyViolation, OSError: nothing is committed. An error after the manifest is
-        written, and before readers see the records, is raised, too; the next start then finishes the commit. A later
-        OSError, of step 5, is logged: what it leaves is removed by the next start.
+        Raises StagingLost, TopicExists, InvalidTopic, PolicyViolation, OSError: nothing is committed. An error after
+        the manifest is written, and before readers see the records, is raised, too; the next start then finishes the
+        commit. A later OSError, of step 5, is logged: what it leaves is removed by the next start.
         """
         directory = self._directories.online()[0]
         layout.check_token(job.token)
@@ -149,8 +149,13 @@ class Commits:
                 if not plan.is_new:
                     raise StagingLost(f"topic {name!r} was deleted while records for it were staged; write them again")
                 check_collision(check_topic_name(name), (*present, *new), self._directories.case_ignored)
-                entry = self._catalog.entry(name)
-                new[name] = NewTopic(uuid.uuid4() if entry is None else entry.topic_id, plan.partitions, plan.config)
+                if self._catalog.entry(name) is not None:
+                    raise InvalidTopic(
+                        f"topic {name!r} has no partition in {', '.join(self._directories.paths)}, but "
+                        "klog-topics.json there lists it: write to the log directory that has them; or, if their "
+                        "directories were removed, create the topic here first"
+                    )
+                new[name] = NewTopic(uuid.uuid4(), plan.partitions, plan.config)
                 continue
             if plan.is_new and len(present[name]) != plan.partitions:
                 raise TopicExists(

@@ -334,6 +334,30 @@ def test_rows_for_a_topic_in_two_log_dirs_are_refused(tmp_path: Path, task: Any,
     assert values(path, "other") == ["x"]
 
 
+@pytest.mark.parametrize("column", [False, True])
+def test_rows_for_a_topic_in_another_log_dir_are_refused(tmp_path: Path, task: Any, column: bool) -> None:
+    """A topic of the same name and id in this one would be a second copy: the log.dirs could not be opened together."""
+    paths = [tmp_path / "a", tmp_path / "b"]
+    with klog.open(paths, create=True) as logs:
+        logs.create_topic("t")
+        logs.append("t", [(b"k", b"old")])
+    path = next(path for path in paths if not (path / "t-0").exists())
+    rows = [batch("x", topic=["t"])]
+    writer = source(path, **({} if column else {"topic": "t"})).writer(
+        schema_of("key string, value binary, topic string"), False
+    )
+    message = task(writer, rows)
+    with pytest.raises(InvalidTopic, match="'t' has no partition in .* write to the log directory that has them"):
+        copied(writer).commit([message])
+    copied(writer).abort([message])
+    with klog.open(paths) as logs:
+        assert [record.value for record in logs.read("t")] == [b"old"]
+    with klog.open(path) as logs:
+        logs.create_topic("t")
+    copied(writer).commit([task(writer, rows)])
+    assert values(path) == ["x"]
+
+
 @pytest.mark.parametrize("what", ["deleted", "damaged"])
 def test_topics_that_a_job_does_not_write_do_not_stop_it(
     tmp_path: Path, task: Any, monkeypatch: pytest.MonkeyPatch, what: str
