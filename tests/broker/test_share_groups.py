@@ -153,6 +153,10 @@ def broker(tmp_path: Path, clock: ManualClock) -> Iterator[Broker]:
         yield found
 
 
+def fail_to_append(*_: Any) -> int:
+    raise AppendFailed(ErrorCode.COORDINATOR_NOT_AVAILABLE)
+
+
 def earliest(broker: Broker, group: str = "g", **more: str) -> None:
     """Let a group begin at the log start."""
     values = {"share.auto.offset.reset": "earliest", **more}
@@ -644,6 +648,20 @@ def test_states_are_pruned_whatever_wrote_them(
     assert log.log_end_offset > 100 > log.log_end_offset - log.log_start_offset
 
 
+def test_a_group_that_could_not_be_written_has_no_partitions(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What members acknowledged there would be delivered again: the group begins them when it is written."""
+    earliest(broker)
+    append(broker)
+    with monkeypatch.context() as patch:
+        patch.setattr(GroupTable, "append", fail_to_append)
+        member = Member(broker)
+        assert member.heartbeat().error_code == ErrorCode.COORDINATOR_NOT_AVAILABLE
+    (part,) = member.fetch().responses[0].partitions
+    assert part.error_code == ErrorCode.UNKNOWN_TOPIC_OR_PARTITION
+    assert member.heartbeat().error_code == 0
+    assert member.acquire() == [(0, 0, 1)]
+
+
 def test_offsets_are_altered_and_deleted_while_there_are_no_members(broker: Broker) -> None:
     append(broker, 10)
     alter, delete = messages.AlterShareGroupOffsets.Request, messages.DeleteShareGroupOffsets.Request
@@ -726,9 +744,6 @@ def test_offsets_that_cannot_be_altered_leave_others(tmp_path: Path, monkeypatch
         if shared.key.partition % 2:
             raise OSError("of the test")
         snapshot(log, shared, *more)
-
-    def fail_to_append(*_: Any) -> int:
-        raise AppendFailed(ErrorCode.COORDINATOR_NOT_AVAILABLE)
 
     failed = ErrorCode.KAFKA_STORAGE_ERROR
     with Broker(tmp_path / "data", listeners=["127.0.0.1:0"], config=CONFIG, clock=ManualClock()) as broker:

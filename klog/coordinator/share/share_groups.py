@@ -196,13 +196,19 @@ class ShareGroups:
             self._table.deadlines.now_ms(),
             partial(context.authorized, "DESCRIBE", "TOPIC"),
         )
-        initialize = partial(self._partitions.initialize, group.group_id)
+        begun: list[tuple[uuid.UUID, int]] = []
+
+        def initialize(epoch: int, places: list[tuple[uuid.UUID, int]]) -> None:
+            begun.extend(places)
+            self._partitions.initialize(group.group_id, epoch, places)
+
         try:
             response, changes = heartbeat(group, request, client, initialize)
-        except Refused:
+            self.commit(group, changes)
+        except (Refused, AppendFailed):
             group.request_refresh()
+            self._partitions.delete(ShareKey(group.group_id, *place) for place in begun)  # the group has none of them
             raise
-        self.commit(group, changes)
         self._alive(group, member_id)
         return response
 
