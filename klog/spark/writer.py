@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark.sql import datasource
 
 from klog.clock import process_start_time
-from klog.errors import AlreadyLocked
+from klog.errors import AlreadyLocked, StagingLost
 from klog.log.staged.manifest import StagedFile
 from klog.log.staged.writers import Driver, driver
 from klog.log.staged.writing import StagedWriter
@@ -88,9 +88,8 @@ class _Job:
         files = router.stage(batches)
         return Staged(tuple(files), {topic: target.plan for topic, target in router.used.items()}, stream)
 
-    def commit(self, token: str, messages: Sequence[Staged | None], stream: tuple[str, int] | None) -> None:
+    def commit(self, token: str, staged: Sequence[Staged], stream: tuple[str, int] | None) -> None:
         """Commit what the tasks have staged."""
-        staged = [message for message in messages if message is not None]
         files = [file for message in staged for file in message.files]
         topics = {topic: plan for message in staged for topic, plan in message.topics.items()}
         overwritten: frozenset[str] = frozenset()
@@ -130,7 +129,7 @@ class KlogWriter(datasource.DataSourceArrowWriter):  # type: ignore[misc]
         return self._job.stage(self._token, iterator, None)
 
     def commit(self, messages: Sequence[Staged | None]) -> None:
-        self._job.commit(self._token, messages, None)
+        self._job.commit(self._token, _complete(messages), None)
 
     def abort(self, messages: Sequence[Staged | None]) -> None:
         self._job.abort(self._token)
@@ -157,9 +156,10 @@ class _StreamWriter:
         return self._job.stage(_token(stream), batches, stream)
 
     def commit(self, messages: Sequence[Staged | None], batchId: int) -> None:  # noqa: N803  Spark's name
-        stream = _stream_of(messages, batchId)
+        staged = _complete(messages)
+        stream = _stream_of(staged, batchId)
         if stream is not None:
-            self._job.commit(_token(stream), messages, stream)
+            self._job.commit(_token(stream), staged, stream)
 
     def abort(self, messages: Sequence[Staged | None], batchId: int) -> None:  # noqa: N803
         """Without a message the query is unknown: then a later start removes what was staged."""
@@ -201,6 +201,17 @@ def _batches(rows: Iterator[Any], schema: StructType) -> Iterator[pa.RecordBatch
                 values = [None if value is None else value.astimezone(datetime.UTC) for value in values]
             columns.append(pa.array(values, column.type))
         yield pa.RecordBatch.from_arrays(columns, schema=arrow)
+
+
+def _complete(messages: Sequence[Staged | None]) -> list[Staged]:
+    """The messages of a commit. Raises StagingLost if one is missing: Spark has None for a task that has failed."""
+    staged = [message for message in messages if message is not None]
+    if len(staged) < len(messages):
+        raise StagingLost(
+            f"Spark has no message of {len(messages) - len(staged)} of {len(messages)} tasks, so nothing was "
+            "committed; write the records again"
+        )
+    return staged
 
 
 def _stream_of(messages: Sequence[Staged | None], batch: int) -> tuple[str, int] | None:

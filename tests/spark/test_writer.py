@@ -18,7 +18,15 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 
 import klog
 from klog.clock import ManualClock
-from klog.errors import AlreadyLocked, CorruptLog, InvalidRecord, InvalidTopic, PolicyViolation, UnknownTopicOrPartition
+from klog.errors import (
+    AlreadyLocked,
+    CorruptLog,
+    InvalidRecord,
+    InvalidTopic,
+    PolicyViolation,
+    StagingLost,
+    UnknownTopicOrPartition,
+)
 from klog.manager.partitioner import targets
 from klog.manager.staging import commit_staged
 from klog.spark import sink_plan
@@ -125,6 +133,22 @@ def test_a_job_with_retries_speculation_and_a_task_without_rows(tmp_path: Path, 
         assert dict(logs.topic_config("t").given) == {"compression.type": "zstd", "retention.ms": -1}
         (log,) = [log for log in logs.logs() if log.log_end_offset]
         assert {found.compression for found in log.read().batches()} == {"zstd"}
+
+
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_commit_without_the_message_of_a_task_is_refused(tmp_path: Path, task: Any, stream: bool) -> None:
+    """Spark allows None there, for a task that has failed: its rows would be missing."""
+    found = source(tmp_path, topic="t")
+    writer = found.streamWriter(ROWS, False) if stream else found.writer(ROWS, False)
+    given: dict[str, Any] = {"query": "q", "batch": 0} if stream else {}
+    message = task(writer, [batch("x")], **given)
+    number = (0,) if stream else ()
+    for messages in ([message, None], [None]):
+        with pytest.raises(StagingLost, match="no message of 1 of . tasks"):
+            copied(writer).commit(messages, *number)
+    copied(writer).abort([message, None], *number)
+    with klog.open(tmp_path) as logs:
+        assert logs.topics() == {}
 
 
 def test_an_aborted_job_leaves_nothing(tmp_path: Path, task: Any) -> None:
