@@ -38,8 +38,9 @@ settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "dev"))
 
 snappy_java.use_glibc()
 
-# Tests run little in each JVM: without its second compiler and its parallel collector, Spark's take a third less CPU.
-os.environ.setdefault("JDK_JAVA_OPTIONS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
+# Tests run little in each of Spark's JVMs: without the second compiler and the parallel collector they take a third less
+# CPU.
+os.environ.setdefault("SPARK_SUBMIT_OPTS", "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC")
 
 
 # network, segment and others have few files; disk, trial, tuning and health look at the disk.
