@@ -3,7 +3,7 @@ test_every_fault.py.
 
     python -m tests.crash.every_allocation STRIDE [OPERATION]
 
-For N = 1, 1 + STRIDE, ... until the operation makes fewer than N allocations: the Nth one fails; for every third N also
+For N = 1, 1 + STRIDE, ... until the operation makes fewer than N allocations: the Nth one fails; for every tenth N also
 all later ones. The operation must raise MemoryError or one of klog's errors, or succeed without the memory. Its log
 must keep every acknowledged record, and the same process must be able to run the operation again.
 """
@@ -119,7 +119,7 @@ def main(stride: str, only: str = "") -> None:
                         result["wrong"].append(f"{name}: {first}, {times} times: {ended}\n{output.read_text()}")
                     if ended == BROKEN:
                         break
-                    first += int(stride) * (3 if times == ALWAYS else 1)
+                    first += int(stride) * (10 if times == ALWAYS else 1)
     print(json.dumps(result))
 
 

@@ -313,8 +313,12 @@ def test_modified_batches_under_a_valid_checksum(seed: int) -> None:
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("shard", range(4 * SHARDS))
 def test_every_cut_and_flip_of_every_small_batch(shard: int) -> None:
-    for data in small_batches()[shard :: 4 * SHARDS]:
-        Sweep(data).every_damage()
+    """One bit of each byte: which one differs from batch to batch. All bits of two batches of each kind: above."""
+    for number, data in enumerate(small_batches()[shard :: 4 * SHARDS]):
+        sweep = Sweep(data)
+        for at in range(len(data)):
+            sweep.cut(at)
+            sweep.flip(at, (at + number) % 8)
 
 
 @pytest.mark.deep
