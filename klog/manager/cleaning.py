@@ -37,13 +37,12 @@ _NO_LAG_MS = 2**63 - 1
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A log, its dirt, its delay beyond max.compaction.lag.ms, and its corrected checkpoint; None if the checkpoint is
-    right."""
+    """A log, its dirt, its delay beyond max.compaction.lag.ms, and whether its checkpoint must become the log start."""
 
     log: Log
     dirt: Dirt
     delay_ms: int
-    corrected: int | None
+    reset: bool
 
     @property
     def eligible(self) -> bool:
@@ -152,7 +151,7 @@ def _look(
         log,
         dirt(segments, range_, log._core.segment_list.sizes_of(segments)),
         delay_ms,
-        range_.first_dirty if range_.reset else None,
+        range_.reset,
     )
 
 
@@ -160,19 +159,20 @@ def correct_checkpoints(files: Files, candidates: Iterable[Candidate]) -> None:
     """Write corrected checkpoints, one write per directory (E2), and before them the log starts that they depend on.
 
     A log in use by another operation is left for the next survey: its checkpoint may be about to move with it or be
-    removed. A disk error is the directory's.
+    removed. A truncation since the survey may have moved the log start down: what was appended since then is not clean.
+    A disk error is the directory's.
     """
     wanted: dict[LogDirectory, dict[Log, int]] = {}
     held: list[Log] = []
     try:
         for candidate in candidates:
             log = candidate.log
-            if candidate.corrected is None or not log._core.cleaning.try_begin():
+            if not candidate.reset or not log._core.cleaning.try_begin():
                 continue
             held.append(log)
             owner = log._core.directory.owner
             if is_compacted(log) and isinstance(owner, LogDirectory):
-                wanted.setdefault(owner, {})[log] = candidate.corrected
+                wanted.setdefault(owner, {})[log] = log.log_start_offset
         for directory, offsets in wanted.items():
             try:
                 with directory.guarded():

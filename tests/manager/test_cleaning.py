@@ -17,6 +17,7 @@ from klog.log.core import LogCore
 from klog.log.directory import checkpoint, cleaner_offsets
 from klog.log.retain import retention
 from klog.log.state.cleaning_state import cleaning_by_hand, without_cleaning
+from klog.manager.cleaning import FirstTimestamps, correct_checkpoints, survey
 from klog.segment import Segment
 from tests.manager.cleaned_logs import (
     BACKOFF_MS,
@@ -261,6 +262,27 @@ def test_an_invalid_checkpoint_is_corrected(tmp_path: Path) -> None:
         assert checkpoints(tmp_path) == {("beyond", 0): 0, ("below", 0): 15, ("inside", 0): 7}
         # A crash that lost this log start would bring records back that no cleaning has read, below the checkpoint.
         assert checkpoint.read_offsets(str(tmp_path / checkpoint.LOG_START)) == {("below", 0): 15}
+
+
+def test_a_correction_does_not_count_what_a_truncation_has_replaced_as_clean(tmp_path: Path) -> None:
+    """The log is truncated between the survey and the correction: a deleted key must stay deleted."""
+    clock = ManualClock(NOW)
+    with opened(tmp_path, clock) as logs:
+        log = topic(logs, "t")
+        dirty(log)
+        log.maybe_increment_log_start_offset(15)
+        cleaner_offsets.write(RealFiles(), str(tmp_path), ("t", 0), 10)
+        found = survey([log], FirstTimestamps(), NOW).candidates
+        log.truncate_fully_and_start_at(3)
+        log.append([(b"deleted", b"v")])
+        log.append([(b"deleted", None)])
+        dirty(log)
+        correct_checkpoints(RealFiles(), found)
+        for _ in range(2):
+            log.compact(roll=True)
+            log.append([(b"active", b"x")])
+            clock.advance(2000)
+        assert b"deleted" not in {key for key, value in values(log) if value is not None}
 
 
 def test_nothing_is_cleanable_if_the_log_start_is_in_the_active_segment(tmp_path: Path) -> None:
