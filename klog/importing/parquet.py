@@ -1,7 +1,7 @@
 """Rows of a Parquet file, read by pyarrow (extra [arrow]). Types that JSON does not have:
 
 timestamp, date, time   ISO text with at most microseconds, followed by the offset from UTC if there is a zone
-decimal                 a number with unchanged digits (inside a list or struct: the nearest double)
+decimal                 a number with unchanged digits
 binary                  text if it is UTF-8, else base64
 NaN, infinite           null
 duration                seconds as a number
@@ -10,7 +10,6 @@ duration                seconds as a number
 from __future__ import annotations
 
 import base64
-import json
 import math
 from collections.abc import Iterator
 from datetime import date, datetime, time, timedelta
@@ -21,7 +20,7 @@ from klog import extras
 from klog.errors import KlogError
 from klog.importing.errors import RowError, UnknownColumn, named_once
 from klog.importing.source import Source
-from klog.importing.values import Row, milliseconds, quote
+from klog.importing.values import Row, milliseconds, nested_json, quote
 
 BATCH_ROWS = 4096
 
@@ -106,43 +105,37 @@ def _microseconds(pyarrow: Any, column: Any) -> Any:
 
 def to_json(value: object) -> str:
     """Return the JSON of one cell."""
+    return quote(value) if isinstance(value, str) else nested_json(value, _leaf)
+
+
+def _leaf(value: object) -> str:
     if value is None:
         return "null"
-    if isinstance(value, str):
-        return quote(value)
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, int):
         return str(value)
+    if isinstance(value, timedelta):
+        value = value.total_seconds()
     if isinstance(value, float):
         return repr(value) if math.isfinite(value) else "null"
     if isinstance(value, Decimal):
         return format(value, "f") if value.is_finite() else "null"
-    return json.dumps(_plain(value), ensure_ascii=False, separators=(",", ":"))
+    return quote(_text(value))
 
 
-def _plain(value: object) -> Any:
-    """Convert an Arrow value to types that json can write."""
-    if isinstance(value, float):
-        return value if math.isfinite(value) else None
-    if isinstance(value, dict):
-        return {str(name): _plain(item) for name, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
+def _text(value: object) -> str:
+    """Return text, bytes and times as text."""
     if isinstance(value, datetime):
         return value.isoformat().replace("+00:00", "Z")
     if isinstance(value, (date, time)):
         return value.isoformat()
-    if isinstance(value, timedelta):
-        return value.total_seconds()
-    if isinstance(value, Decimal):
-        return float(value) if value.is_finite() else None
     if isinstance(value, bytes):
         try:
             return value.decode()
         except UnicodeDecodeError:
             return base64.b64encode(value).decode()
-    return value
+    return str(value)
 
 
 def to_key(value: object) -> bytes | None:
@@ -153,5 +146,6 @@ def to_key(value: object) -> bytes | None:
         return value
     if isinstance(value, str):
         return value.encode(errors="surrogatepass")
-    plain = _plain(value)
-    return plain.encode() if isinstance(plain, str) else to_json(value).encode()
+    if isinstance(value, (date, time)):
+        return _text(value).encode()
+    return to_json(value).encode(errors="surrogatepass")

@@ -21,7 +21,7 @@ from typing import NoReturn
 
 from klog.importing.errors import RowError, UnknownColumn, named_once
 from klog.importing.source import LINE_BYTES_MAX, Source
-from klog.importing.values import CellCache, Row, milliseconds, quote
+from klog.importing.values import CellCache, Decimals, Row, milliseconds, nested_json, quote
 
 
 def rows(source: Source, form: str, *, key: str | None = None, timestamp: str | None = None) -> Iterator[Row]:
@@ -71,7 +71,8 @@ def csv_rows(source: Source, *, key: str | None, timestamp: str | None, delimite
 
 def json_rows(source: Source, *, key: str | None, timestamp: str | None) -> Iterator[Row]:
     seen: dict[str, None] = {}
-    decode = json.JSONDecoder(parse_constant=_no_json).decode
+    parse_float = None if key is None else Decimals  # two keys must not become the same double
+    decode = json.JSONDecoder(parse_constant=_no_json, parse_float=parse_float).decode
     missing = {name for name in (key, timestamp) if name is not None}
     first = 1
     for line, text in source.lines():
@@ -95,7 +96,11 @@ def json_rows(source: Source, *, key: str | None, timestamp: str | None) -> Iter
             if timestamp not in row:
                 raise RowError(f"the row has no {timestamp!r}", path=source.name, line=line)
             ms = _time(source, line, timestamp, row[timestamp])
-        yield line, None if key is None else _key(row.get(key)), text.encode(), ms
+        try:
+            found = None if key is None else _key(row.get(key))
+        except RecursionError as error:
+            raise RowError(f"column {key!r} is nested too deeply for a key", path=source.name, line=line) from error
+        yield line, found, text.encode(), ms
     for name in (key, timestamp):
         if name in missing and name is not None:
             raise UnknownColumn(source.name, name, seen, line=first)
@@ -127,7 +132,11 @@ def _key(value: object) -> bytes | None:
         return None
     if isinstance(value, str):
         return value.encode(errors="surrogatepass")
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":")).encode(errors="surrogatepass")
+    return nested_json(value, _leaf).encode(errors="surrogatepass")
+
+
+def _leaf(value: object) -> str:
+    return value.text if isinstance(value, Decimals) else json.dumps(value, ensure_ascii=False)
 
 
 def _no_json(name: str) -> NoReturn:

@@ -14,6 +14,7 @@ A number with an exponent needs a sign there (1e-05, 1.5e+20, as programs write 
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from datetime import UTC, date, datetime, timedelta
 from json.encoder import encode_basestring
 
@@ -30,6 +31,28 @@ _FIRST_OF_NUMBER = frozenset("-0123456789")
 def quote(text: str) -> str:
     """Return text as a JSON string, without escaping characters beyond ASCII."""
     return encode_basestring(text)
+
+
+class Decimals(float):
+    """A number of JSON with its text: a double may not hold all its digits."""
+
+    __slots__ = ("text",)
+    text: str
+
+    def __new__(cls, text: str) -> Decimals:
+        self = super().__new__(cls, text)
+        self.text = text
+        return self
+
+
+def nested_json(value: object, leaf: Callable[[object], str]) -> str:
+    """Return the JSON of lists, tuples and dictionaries; leaf returns that of any other value."""
+    if isinstance(value, dict):
+        pairs = [f"{quote(str(name))}:{nested_json(each, leaf)}" for name, each in value.items()]
+        return "{" + ",".join(pairs) + "}"
+    if isinstance(value, (list, tuple)):
+        return "[" + ",".join([nested_json(each, leaf) for each in value]) + "]"
+    return leaf(value)
 
 
 def cell_to_json(text: str) -> str:

@@ -91,6 +91,33 @@ def test_keys_are_the_text_of_their_cell(tmp_path: Path) -> None:
     assert [record.key for record in _records(tmp_path / "data")] == [b"a", b"7", None, None, b"true", None]
 
 
+def test_different_numbers_stay_different_keys(tmp_path: Path) -> None:
+    numbers = ["0.12345678901234567890", "0.12345678901234567891", "1e400", "-1E400", "1.10", "1.1"]
+    nested = ['{"a":[1.10,0.12345678901234567890],"b":"\u00fc"}', '{"a":[1.1,0.12345678901234567891],"b":"\u00fc"}']
+    keys = [*numbers, *nested]
+    text = "".join(f'{{"k":{key}}}\n' for key in keys)
+    import_file(_file(tmp_path, "f.jsonl", text), tmp_path / "data", "t", key="k")
+    assert [record.key for record in _records(tmp_path / "data")] == [key.encode() for key in keys]
+
+
+def test_a_key_that_is_nested_too_deeply(tmp_path: Path) -> None:
+    deep = "[" * 900 + "]" * 900
+    with pytest.raises(RowError, match="line 1: .*(nested|recursion)"):
+        import_file(_file(tmp_path, "f.jsonl", f'{{"k":{deep}}}\n'), tmp_path / "data", "t", key="k")
+
+
+def test_decimals_of_parquet_keep_their_digits_in_lists_and_structs(tmp_path: Path) -> None:
+    pyarrow = pytest.importorskip("pyarrow", reason="needs: pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet", reason="needs: pyarrow")
+    numbers = [decimal.Decimal("0.12345678901234567890"), decimal.Decimal("0.12345678901234567891")]
+    several = [{"n": each, "t": [datetime.timedelta(seconds=1.5)], "u": [b"\xff", None]} for each in numbers]
+    parquet.write_table(pyarrow.table({"k": several}), tmp_path / "f.parquet")
+    import_file(tmp_path / "f.parquet", tmp_path / "data", "t", key="k")
+    found = [(record.key, record.value) for record in _records(tmp_path / "data")]
+    keys = [b'{"n":%s,"t":[1.5],"u":["/w==",null]}' % str(each).encode() for each in numbers]
+    assert found == [(key, b'{"k":%s}' % key) for key in keys]
+
+
 def test_gzip_stdin_and_tabs(tmp_path: Path) -> None:
     data = tmp_path / "data"
     import_file(_file(tmp_path, "f.csv.gz", gzip.compress(CSV.encode())), data, "gz")
