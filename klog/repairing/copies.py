@@ -8,12 +8,16 @@ import shutil
 
 from klog.disk import Files, naming_the_next_step
 from klog.inspect.files import WINDOW, ReadOnlyFile, classify
+from klog.log.staged.layout import STAGING
 from klog.manager.moving import copy_file
 
 
 def copy_files(files: Files, source: str, target: str) -> None:
-    """Copy the regular files of a directory into a new one, durably. Raises OSError."""
+    """Copy the regular files of a partition's directory, and what jobs have staged there, into a new one, durably.
+    Raises OSError."""
     files.mkdir(target)
+    for name in _staging(source):
+        copy_files(files, os.path.join(source, name), os.path.join(target, name))
     for name in regular_files(source):
         here, there = os.path.join(source, name), os.path.join(target, name)
         copy_file(files, here, there)
@@ -33,6 +37,13 @@ def regular_files(path: str) -> list[str]:
         return sorted(entry.name for entry in entries if entry.is_file(follow_symlinks=False))
 
 
+def _staging(path: str) -> list[str]:
+    with os.scandir(path) as entries:
+        return sorted(
+            entry.name for entry in entries if entry.name.startswith(STAGING) and entry.is_dir(follow_symlinks=False)
+        )
+
+
 def others(path: str) -> list[str]:
     """Return the names of what has the name of a partition's file and is none, such as a FIFO or a link."""
     regular = set(regular_files(path))
@@ -42,6 +53,8 @@ def others(path: str) -> list[str]:
 def make_durable(files: Files, path: str, like: str) -> None:
     """Sync every file of a directory and the directory, and give them the owner of another directory."""
     owner = os.stat(like)
+    for name in _staging(path):
+        make_durable(files, os.path.join(path, name), like)
     for name in regular_files(path):
         whole = os.path.join(path, name)
         with files.open(whole, write=True) as file:

@@ -21,6 +21,7 @@ from klog.inspect import diff, verify
 from klog.inspect.files import ROOT_CHECKPOINTS
 from klog.repairing import repair
 from tests.cli.test_verbs import ok, ok_json, run
+from tests.manager.staged_jobs import commit, interrupt, job, stage, values
 from tests.support.golden import HOME
 from tests.support.logs import tree
 from tests.support.terminal import answered
@@ -151,6 +152,22 @@ def test_the_original_is_kept_and_the_rest_left_alone(data: Path) -> None:
         assert [record.offset for record in logs.log("t", 1).read()] == list(range(40))
         assert logs.log("t", 1).recovery.reason == ""  # the clean-shutdown marker and the recovery point hold
     assert plan(repair(data)) == [] and len(list(data.parent.iterdir())) == 2
+
+
+@pytest.mark.parametrize("interrupted", [True, False])
+def test_what_a_job_has_staged_stays_in_the_partition(data: Path, interrupted: bool) -> None:
+    staged = job("a", stage(data, "a", {("t", 1): [b"x", b"y"]}))
+    if interrupted:
+        interrupt(data, staged)
+    for path in (data / "t-1").glob("*.index"):
+        path.write_bytes(b"garbage")
+    flip(data / "t-1" / f"{40:020d}.log", 120)  # sound again
+    dry = repair(data, dry_run=True)
+    assert plan(repair(data)) == plan(dry) and plan(dry)[0]["error"] is None
+    if not interrupted:
+        commit(data, staged)
+    assert values(data, partition=1, read_only=False)[100:] == [b"x", b"y"] and verify(data).ok
+    assert list((data / "t-1").glob(".klog-*")) == []
 
 
 @pytest.mark.parametrize("name", ROOT_CHECKPOINTS)
