@@ -2,7 +2,8 @@
 
   G1  the source is only read, without its lock
   G2  a batch keeps its bytes: offsets, leader epoch, producer, codec. A wrong base offset or leader epoch is restored
-      if the batches around it show the right one. Offsets that cannot be read become gaps
+      if the batches around it show the right one. Offsets that cannot be read become gaps. A lost marker of a
+      transaction is written anew where a .txnindex shows it: else the next one would decide about its records
   G3  the result has its own indexes, snapshots, epochs and checkpoints, and ends with a clean shutdown
   G4  what is missing is reported with file, position and reason. Damage without missing offsets is reported, too,
       and so is each small file that is needed and cannot be read. An error of the target is raised
@@ -34,6 +35,7 @@ from klog.log import Log
 from klog.log.directory import checkpoint
 from klog.log.options import check_tools
 from klog.progress import Event, Progress
+from klog.repairing.lost_markers import LostMarkers
 from klog.repairing.sound_batches import Batch, Damage, Segment, read_segment, restore_epochs
 
 Entry = dict[str, Any]
@@ -187,7 +189,7 @@ class _Partition:
         try:
             self._bases = self._listed()
             with Log.open(self._to, topic_id=self._topic_id(), clean_shutdown=True, clock=self._clock) as log:
-                self._write(log, step)
+                self._write(log, LostMarkers(self._located.path), step)
             # A load takes the base of an empty last segment as the log end, also after a gap.
             with Log.open(self._to, clean_shutdown=True, recovery_point=0, clock=self._clock) as log:
                 self._entry["log_start_offset"] = log.log_start_offset
@@ -232,22 +234,24 @@ class _Partition:
         if waiting is not None:
             yield waiting, None
 
-    def _write(self, log: Log, step: Callable[[int], None]) -> None:
+    def _write(self, log: Log, markers: LostMarkers, step: Callable[[int], None]) -> None:
         epoch, begun = -1, False
         for segment, after in self._segments():
             restore_epochs(segment, epoch, after)
             self._report_missing(segment)
-            if segment.batches and self._copy(log, segment, begun):
+            if segment.batches and self._copy(log, segment, after, markers, begun):
                 epoch, begun = segment.batches[-1].leader_epoch, True
             elif not segment.batches and not segment.damage:
+                self._end_transactions(log, markers, segment.base, [] if after is None else after.batches)
                 _begin_segment(log, segment.base, begun)
                 begun = True
             step(segment.size)
+        self._end_transactions(log, markers, None, [])
         start = min(self._start, log.log_end_offset)
         if start > log.log_start_offset:
             log.delete_records(start)
 
-    def _copy(self, log: Log, segment: Segment, begun: bool) -> bool:
+    def _copy(self, log: Log, segment: Segment, after: Segment | None, markers: LostMarkers, begun: bool) -> bool:
         """Append the batches of a segment, one or more. Returns False if its file is gone: a writer has removed it."""
         try:
             source = ReadOnlyFile(segment.path, scan=True)
@@ -259,6 +263,9 @@ class _Partition:
             end = 0  # position after the last batch that was kept
             for group in _groups(segment.batches):
                 first = group[0]
+                if begun and first.base_offset > log.log_end_offset:
+                    batches = [*segment.batches, *(after.batches if after is not None else ())]
+                    self._end_transactions(log, markers, first.base_offset, batches)
                 if first.position > end:
                     _begin_segment(log, first.base_offset, begun)  # after a gap: a new segment shows it
                 elif end == 0:
@@ -267,6 +274,20 @@ class _Partition:
                 self._append(log, file, group, segment)
                 end = group[-1].position + group[-1].size
         return True
+
+    def _end_transactions(self, log: Log, markers: LostMarkers, end: int | None, batches: list[Batch]) -> None:
+        """Write the markers that are lost between the log end and an offset, None: after it. batches: those from there
+        on, and others."""
+        start = max(log.log_end_offset, log.segments[-1].base_offset)
+        if not markers or (end is not None and end <= start):
+            return
+        following = [] if end is None else [batch for batch in batches if batch.base_offset >= end]
+        for marker in markers.between(log.producers, start, end, following):
+            if marker.offset > log.log_end_offset:
+                _begin_segment(log, marker.offset, True)
+            log.append_batches(marker.encoded(log.leader_epoch), origin="replication")
+            reason = f"the marker of a transaction is lost: producer {marker.producer_id} has another {marker.kind} at "
+            self._add_missing(None, None, self._located.path, 0, f"{reason}{marker.offset} now")
 
     def _append(self, log: Log, file: ReadOnlyFile, group: list[Batch], segment: Segment) -> None:
         """Append adjacent batches; if the log refuses them, one by one."""

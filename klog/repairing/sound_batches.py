@@ -24,7 +24,8 @@ LEADER_EPOCH_AT = 12  # in a batch
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """An intact batch: position and size in bytes, offsets, leader epoch, count of records."""
+    """An intact batch: position and size in bytes, offsets, leader epoch, count of records. ends: the producer whose
+    transaction it ends, -1: none."""
 
     position: int
     size: int
@@ -32,6 +33,7 @@ class Batch:
     next_offset: int
     leader_epoch: int
     count: int
+    ends: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +132,7 @@ def read_segment(path: str, base: int, next_base: int | None) -> Segment:
                             batch.next_offset,
                             batch.leader_epoch,
                             batch.count,
+                            batch.producer_id if batch.is_control else -1,
                         )
                     )
                 elif error is not None:

@@ -19,6 +19,7 @@ from klog.record import decode, encode
 from klog.repairing import rescue
 from klog.security import Users
 from tests.cli.test_verbs import ok, run
+from tests.support.batches import marker, transactional
 from tests.support.golden import HOME
 from tests.support.logs import tree
 
@@ -255,6 +256,55 @@ def test_a_directory_that_cannot_be_read_hides_no_other_partitions(
     assert os.strerror(number) in lost["error"] and str(data / "a-0") in lost["error"]
     assert (kept["error"], kept["records"], found["problems"]) == (None, 90, [])
     assert not (tmp_path / "new" / "a-0").exists()
+
+
+def log_of_transactions(path: Path, random_: random.Random) -> dict[int, bytes]:
+    """Write a log of transactions of three producers, some of them aborted, in several segments. Returns the committed
+    values by offset."""
+    with klog.open(path, create=True) as logs:
+        logs.create_topic("t")
+        log, open_, sequences = logs.log("t"), set[int](), dict.fromkeys(range(3), 0)
+        for number in range(60):
+            pid = random_.randrange(3)
+            if pid in open_ and random_.random() < 0.5:
+                log.append_batches(marker(pid, 0, random_.choice(["abort", "commit"])), origin="coordinator")
+                open_.discard(pid)
+            else:
+                count = random_.randrange(1, 4)
+                log.append_batches(transactional(pid, 0, sequences[pid], count))
+                sequences[pid] += count
+                open_.add(pid)
+            if number % 20 == 19:
+                log.roll()
+        for pid in open_:
+            log.append_batches(marker(pid, 0, random_.choice(["abort", "commit"])), origin="coordinator")
+        return {record.offset: record.value or b"" for record in log.read(isolation="read_committed")}
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_a_transaction_that_lost_its_marker_keeps_its_outcome(tmp_path: Path, seed: int) -> None:
+    """The records that read_committed returns are those that it returned before the damage, as far as they are kept."""
+    random_ = random.Random(seed)
+    committed = log_of_transactions(tmp_path / "data", random_)
+    listed = batches(tmp_path / "data")["t-0"]
+    lost = random_.sample([number for number, (_, _, raw) in enumerate(listed) if next(decode(raw)).is_control], 5)
+    lost += random_.sample(range(len(listed)), 2)
+    for name, position, _ in (listed[number] for number in lost):
+        path = tmp_path / "data" / "t-0" / name
+        content = bytearray(path.read_bytes())
+        content[position + 62] ^= 1
+        path.write_bytes(content)
+    if seed % 4 == 0:
+        (tmp_path / "data" / "t-0" / listed[len(listed) // 2][0]).unlink()
+    found = rescue(tmp_path / "data", tmp_path / "new")
+    assert found["problems"] == []
+    kept: set[int] = set()
+    for raw in contents(tmp_path / "new")["t-0"]:
+        kept.update(record.offset for batch in decode(raw) for record in batch if not record.is_control)
+    with klog.open(tmp_path / "new", read_only=True) as logs:
+        log = logs.log("t")
+        due = {at: value for at, value in committed.items() if at in kept and at < log.last_stable_offset}
+        assert {each.offset: each.value or b"" for each in log.read(isolation="read_committed")} == due
 
 
 def test_a_segment_that_a_writer_removes_meanwhile_ends_nothing(
