@@ -148,16 +148,13 @@ def _merged(
 
 def _config(name: str, topic: TopicMetadata, before: TopicEntry | None, warnings: list[str]) -> dict[str, Any]:
     """Return the configuration for klog-topics.json; keys that only klog has are kept."""
-    config: dict[str, Any] = {}
-    for key, value in topic.config.items():
-        try:
-            config.update(LogConfig({key: value}).given if key in TOPIC_KEYS else {})
-        except InvalidConfig as error:
-            raise HandoverRefused(
-                f"topic {name}: {error}: the metadata log has a value that klog does not take"
-            ) from None
-        if key not in TOPIC_KEYS:
-            warnings.append(f"topic {name}: {key} is left out: klog does not know it")
+    try:
+        config = dict(LogConfig({key: value for key, value in topic.config.items() if key in TOPIC_KEYS}).given)
+    except InvalidConfig as error:
+        raise HandoverRefused(f"topic {name}: {error}: the metadata log has a value that klog does not take") from None
+    warnings += [
+        f"topic {name}: {key} is left out: klog does not know it" for key in topic.config if key not in TOPIC_KEYS
+    ]
     if before is not None and before.topic_id == topic.topic_id:
         config.update({key: value for key, value in before.config.items() if key.startswith("klog.")})
     return plain(config)

@@ -206,6 +206,16 @@ def test_a_config_that_klog_does_not_know_is_left_out(tmp_path: Path) -> None:
         adopt(tmp_path)
 
 
+def test_keys_whose_values_belong_together(tmp_path: Path) -> None:
+    place(tmp_path, "t", IDS[0])
+    month = {"local.retention.ms": "864000000", "retention.ms": "2592000000"}
+    ran(tmp_path, {"t": state(IDS[0], month)})
+    assert adopt(tmp_path)["topics"][0]["config"] == {key: int(value) for key, value in month.items()}
+    ran(tmp_path, {"t": state(IDS[0], {**month, "retention.ms": "5"})})
+    with pytest.raises(HandoverRefused, match=r"topic t: local.retention.ms=864000000 exceeds retention.ms=5"):
+        adopt(tmp_path)
+
+
 def test_the_brokers_own_configuration_is_reported(tmp_path: Path) -> None:
     fields: dict[str, Any] = {
         "end_points": [],
