@@ -104,11 +104,13 @@ class TopicDataset(pyarrow.dataset.Dataset):  # type: ignore[misc]
         logs: klog.LogManager,
     ) -> None:
         # Dataset.__init__ is not called: it raises, because a Dataset wraps an object of C++.
-        self._paths, self._topic, self._partitions = paths, topic, partitions
+        self._paths, self._topic = paths, topic
         self._bounds: dict[str, Any] = {"start": start, "stop": stop, "isolation": isolation}
         self._formats = {} if decode is None else formats_of(decode)
         # An error that every query would raise is raised here.
+        self._partitions = partitions or None  # none have the schema of all
         self._schema = Columns(topic, self._readers(logs, COLUMNS), COLUMNS).schema
+        self._partitions = partitions
 
     def __repr__(self) -> str:
         return f"<TopicDataset {self._topic} of {', '.join(self._paths)}>"
@@ -137,6 +139,8 @@ class TopicDataset(pyarrow.dataset.Dataset):  # type: ignore[misc]
     def _batches(self, names: Sequence[str], filter: Any) -> Iterator[pyarrow.RecordBatch]:
         with klog.open(self._paths, read_only=True) as logs:
             readers = self._readers(logs, names)
+            if not readers:
+                return
             if filter is None:
                 yield from Columns(self._topic, readers, names).batches()
                 return

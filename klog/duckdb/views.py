@@ -62,13 +62,21 @@ def register(
     """Make topics views of a connection, each under its name, and return the names. A view of such a name is replaced.
 
     topics: their names; None for all. options: those of dataset(). In SQL, put names with dots or dashes in
-    double quotes. Raises what dataset() raises; TypeError.
+    double quotes. Raises what dataset() raises; TypeError; ValueError for topics whose names differ only by case, which
+    SQL does not distinguish.
     """
     arguments.having("connection", connection, ("register", "sql"), "a connection of duckdb")
     wanted = None if topics is None else arguments.texts("topics", topics)
     if wanted is None:
         with klog.open(path, read_only=True) as logs:
             wanted = list(logs.topics())
+    for topic in wanted:
+        same = [other for other in wanted if other.lower() == topic.lower() and other != topic]
+        if same:
+            raise ValueError(
+                f"topics {topic!r} and {same[0]!r} have the same name in SQL: pass topics= with one of them, and read "
+                f"the other by klog.duckdb.dataset()"
+            )
     found = {topic: dataset(path, topic, **options) for topic in wanted}
     for topic, each in found.items():
         connection.register(topic, each)

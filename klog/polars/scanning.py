@@ -23,7 +23,7 @@ from klog.log.read.tables import polars_frames, polars_types
 from klog.manager.directory_set import Paths
 from klog.polars.bounds import Bounds, bounds_of
 from klog.record import TimestampType
-from klog.values import dataclass
+from klog.values import dataclass, replace
 
 if TYPE_CHECKING:
     import polars as pl
@@ -72,6 +72,7 @@ def scan(
     with klog.open(path, read_only=True) as logs:
         source = _Source(logs.paths, topic, numbers, start, stop, isolation, _chosen(columns), decode, on_bad)
         readers = source.readers(logs)  # an error that every query would raise is raised here
+        readers = readers or replace(source, partitions=None).readers(logs)  # none have the types of all
     types = {
         "offset": pl.Int64,
         "timestamp": pl.Datetime("ms", "UTC"),

@@ -242,6 +242,25 @@ def test_bounds_and_partitions(data: Path) -> None:
     assert table["offset"].to_pylist() == list(range(10, 20)) and set(table["partition"].to_pylist()) == {1}
 
 
+@pytest.mark.parametrize("condition", ["true", '"offset" >= 5'])
+def test_no_partitions_have_no_records(data: Path, condition: str) -> None:
+    with klog.duckdb.connect(data, topics=["t"], partitions=[], decode="utf8") as connection:
+        assert connection.sql(f"SELECT value FROM t WHERE {condition}").fetchall() == []
+
+
+def test_topics_whose_names_differ_only_by_case(tmp_path: Path) -> None:
+    """DuckDB has one view for both names: one topic would have been read in place of the other."""
+    with klog.open(tmp_path, create=True) as logs:
+        for topic in ("orders", "Orders"):
+            logs.create_topic(topic)
+            logs.append(topic, [(None, topic.encode())])
+    with pytest.raises(ValueError, match="'Orders' and 'orders' have the same name in SQL"):
+        klog.duckdb.connect(tmp_path)
+    for topic in ("orders", "Orders"):
+        with klog.duckdb.connect(tmp_path, topics=[topic, topic]) as connection:
+            assert connection.sql(f'SELECT topic, value FROM "{topic}"').fetchall() == [(topic, topic.encode())]
+
+
 def test_wrong_arguments(data: Path, tmp_path: Path) -> None:
     for call in (klog.duckdb.dataset, lambda path, topic, **more: klog.duckdb.connect(path, topics=[topic], **more)):
         with pytest.raises(UnknownTopicOrPartition):

@@ -186,6 +186,7 @@ def test_partitions_columns_and_positions(data: Path) -> None:
     stored = klog.polars.scan(data, "stored", start=datetime(2024, 1, 1, tzinfo=UTC)).collect()
     assert stored.is_empty() and dict(stored.schema) == SCHEMA
     assert klog.polars.scan(data, "made", partitions=[]).collect().is_empty()
+    assert klog.polars.scan(data, "made", partitions=[], decode="utf8").collect().is_empty()
 
 
 def test_several_log_dirs(tmp_path: Path) -> None:
