@@ -8,8 +8,9 @@
   G4  what is missing is reported with file, position and reason. Damage without missing offsets is reported, too,
       and so is each small file that is needed and cannot be read. An error of the target is raised
 
-Topic ids, configurations (klog-topics.json), positions of named readers, the files of klog.Broker, meta.properties, and
-snapshots of the metadata log are copied if they can be read. Messages of magic 0 and 1 are reported and left out.
+Topic ids, configurations (klog-topics.json), positions of named readers, the last batches of streams, the files of
+klog.Broker, meta.properties, and snapshots of the metadata log are copied if they can be read. Messages of magic 0 and 1
+are reported and left out.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from klog.inspect.verify import verify
 from klog.log import Log
 from klog.log.directory import checkpoint
 from klog.log.options import check_tools
+from klog.log.staged import layout, manifest
 from klog.progress import Event, Progress
 from klog.repairing.lost_markers import LostMarkers
 from klog.repairing.sound_batches import Batch, Damage, Segment, read_segment, restore_epochs
@@ -131,7 +133,15 @@ def _small(log_dir: str, name: str) -> bytes | None:
     kind = classify(name)
     if kind.leftover is not None:
         return None
-    if kind.kind in ("topics", "positions", "broker"):
+    if layout.commits_in([name]):
+        if manifest.decode(read_small(path), path).state == "committed":
+            raise CorruptData(
+                "a commit of a job that has not ended: of its records only those are here that it had appended; to "
+                "have all, let klog.open() end the commit before the rescue",
+                path=path,
+            )
+        return None
+    if kind.kind in ("topics", "positions", "broker") or layout.streams_in([name]):
         parse_versioned(data := read_small(path), path)
         return data
     if kind.kind == "properties":

@@ -13,12 +13,16 @@ from typing import Any
 import pytest
 
 import klog
+from klog.disk import RealFiles
 from klog.inspect import diff, verify
+from klog.log.staged import streams
+from klog.manager.commits import TopicPlan
 from klog.progress import Event
 from klog.record import decode, encode
 from klog.repairing import rescue
 from klog.security import Users
 from tests.cli.test_verbs import ok, run
+from tests.manager.staged_jobs import interrupt, job, stage
 from tests.support.batches import marker, transactional
 from tests.support.golden import HOME
 from tests.support.logs import tree
@@ -374,6 +378,18 @@ def test_the_files_of_a_broker_are_kept(data: Path, tmp_path: Path) -> None:
     assert [problem.path for problem in verify(data).problems] == [str(path)]
     (missing,) = rescue(data, tmp_path / "again")["missing_files"]
     assert str(path) in missing and "checksum" in missing
+
+
+def test_a_stream_repeats_no_batch_after_a_rescue(data: Path, tmp_path: Path) -> None:
+    streams.committed(str(data), "q", 7, RealFiles())
+    assert "klog-stream-q.json" in rescue(data, tmp_path / "new")["files"]
+    assert streams.last_batch(str(tmp_path / "new"), "q") == 7
+
+
+def test_a_commit_that_has_not_ended_is_reported(data: Path, tmp_path: Path) -> None:
+    manifest = interrupt(data, job("a", stage(data, "a", {("t", 0): [b"x"]}), t=TopicPlan(1)))
+    (missing,) = rescue(data, tmp_path / "new")["missing_files"]
+    assert str(manifest) in missing and "a commit of a job that has not ended" in missing
 
 
 def test_small_files_that_cannot_be_read_are_reported(data: Path, tmp_path: Path) -> None:
