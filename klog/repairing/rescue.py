@@ -9,8 +9,8 @@
       and so is each small file that is needed and cannot be read. An error of the target is raised
 
 Topic ids, configurations (klog-topics.json), positions of named readers, the last batches of streams, the files of
-klog.Broker, meta.properties, and snapshots of the metadata log are copied if they can be read. Messages of magic 0 and 1
-are reported and left out.
+klog.Broker, meta.properties, and snapshots of the metadata log are copied if they can be read. Messages of magic 0 and
+1 are reported and left out.
 """
 
 from __future__ import annotations
