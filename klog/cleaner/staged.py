@@ -77,11 +77,12 @@ class Built:
 def plan_cleaning(log: LogCore) -> CleaningPlan | None:
     """What there is to clean; None: nothing. Raises ConfigUnknown and PolicyViolation as Log.compact does."""
     check_policy(log)
+    rewritten = log.rewritten  # first: then a truncation of what the range counts is noticed
     range_ = cleanable_now(log, read_first_dirty(log))
     if range_.cleanable_bytes == 0:
         return None
     size, load = log.options.broker.log_cleaner_dedupe_buffer_size, log.options.broker.log_cleaner_io_buffer_load_factor
-    return CleaningPlan(range_, log.clock.wall_ms(), log.rewritten, size, load)
+    return CleaningPlan(range_, log.clock.wall_ms(), rewritten, size, load)
 
 
 def build(log: LogCore, plan: CleaningPlan, directory: str) -> Built:
