@@ -98,7 +98,8 @@ class _Builder:
                 return Leaf(_scalar(value), attrgetter("value"))
             return self.message(field.message_type, above, where)
         if field.enum_type is not None:
-            return Leaf(pa.string(), _name_of({value.number: value.name for value in field.enum_type.values}))
+            values = reversed(field.enum_type.values)  # the first name of a number counts, the others are aliases
+            return Leaf(pa.string(), _name_of({value.number: value.name for value in values}))
         return Leaf(_scalar(field))
 
 

@@ -25,6 +25,8 @@ def descriptors() -> bytes:
     colour = file.enum_type.add(name="Colour")
     colour.value.add(name="RED", number=0)
     colour.value.add(name="BLUE", number=2)
+    colour.value.add(name="AZURE", number=2)  # an alias
+    colour.options.allow_alias = True
     file.message_type.add(name="First")
     m = file.message_type.add(name="M")
     m.nested_type.add(name="Inner").field.add(name="x", number=1, type=F.TYPE_UINT32, label=F.LABEL_OPTIONAL)
