@@ -31,9 +31,9 @@ from klog.inspect.batches import check_batches
 from klog.inspect.files import BROKER_FILES, ReadOnlyFile, classify, is_partition_directory, read_small
 from klog.inspect.partition_files import Located, bases, partitions, segment_path
 from klog.inspect.texts import parse_checkpoint, parse_partition_metadata, parse_properties, parse_versioned
-from klog.inspect.verify import verify
+from klog.inspect.verify import verify, verify_root
 from klog.log import Log
-from klog.log.directory import checkpoint
+from klog.log.directory import checkpoint, gaps
 from klog.log.options import check_tools
 from klog.log.staged import layout, manifest
 from klog.progress import Event, Progress
@@ -75,9 +75,12 @@ def rescue(
         raise TopicExists(f"to={target!r} is not empty: name a directory that does not exist yet")
     make_directories(target, files)
     unread: list[str] = []
-    starts = _log_starts(log_dir, unread)
+    starts, root = _log_starts(log_dir, unread), verify_root(where).root
     step = _stepper(progress, located)
-    found = [_Partition(each, target, starts, clock or SystemClock(), files).run(step) for each in located]
+    found = []
+    for each in located:
+        compacts = root.facts(os.path.basename(each.path)).compacts
+        found.append(_Partition(each, target, starts, compacts, clock or SystemClock(), files).run(step))
     copied, missing = _copy_small_files(files, log_dir, target)  # last: a new log lowers the positions of its readers
     missing += unread
     if found:
@@ -174,11 +177,18 @@ class _Partition:
     """The rescue of one partition."""
 
     def __init__(
-        self, located: Located, target: str, starts: dict[tuple[str, int], int], clock: Clock, files: Files
+        self,
+        located: Located,
+        target: str,
+        starts: dict[tuple[str, int], int],
+        compacts: bool | None,
+        clock: Clock,
+        files: Files,
     ) -> None:
         self._located, self._clock, self._files = located, clock, files
         self._to = os.path.join(target, f"{located.topic}-{located.partition}")
         self._start = starts.get((located.topic, located.partition), 0)
+        self._compacts = compacts  # None: not known
         self._bases: list[int] = []
         self._entry: Entry = {
             "topic": located.topic,
@@ -249,6 +259,7 @@ class _Partition:
         for segment, after in self._segments():
             restore_epochs(segment, epoch, after)
             self._report_missing(segment)
+            self._report_lost_segments(segment)
             if segment.batches and self._copy(log, segment, after, markers, begun):
                 epoch, begun = segment.batches[-1].leader_epoch, True
             elif not segment.batches and not segment.damage:
@@ -335,6 +346,18 @@ class _Partition:
                 self._add_missing(None, None, *where)
             else:
                 self._add_missing(first, None if end is None else end - 1, *where)
+
+    def _report_lost_segments(self, segment: Segment) -> None:
+        """Report the offsets between a segment and the next one, unless a compaction may have removed them, or the
+        segment's end is damaged, which was reported."""
+        last = segment.batches[-1] if segment.batches else None
+        end, base = segment.base if last is None else last.next_offset, segment.next_base
+        if self._compacts is not False or base is None or base <= end:
+            return
+        damaged = any(last is None or each.position > last.position for each in segment.damage)
+        if not damaged and (end, base) not in gaps.read(self._located.path):
+            path = segment_path(self._located.path, base)
+            self._add_missing(end, base - 1, path, 0, "no segment has these offsets, and this log was not compacted")
 
     def _add_missing(self, first: int | None, last: int | None, path: str, position: int, reason: str) -> None:
         self._entry["missing"].append(

@@ -380,6 +380,21 @@ def test_the_files_of_a_broker_are_kept(data: Path, tmp_path: Path) -> None:
     assert str(path) in missing and "checksum" in missing
 
 
+@pytest.mark.parametrize("policy", ["delete", "compact"])
+def test_a_lost_segment_is_reported(tmp_path: Path, policy: str) -> None:
+    with klog.open(tmp_path / "data", create=True) as logs:
+        logs.create_topic("t", config={"cleanup.policy": policy})
+        for _ in range(4):
+            logs.log("t").append([(b"k", b"v")] * 10)
+            logs.log("t").roll()
+    (tmp_path / "data" / "t-0" / f"{10:020d}.log").unlink()
+    for source, to in (("data", "one"), ("one", "two")):
+        (entry,) = rescue(tmp_path / source, tmp_path / to)["partitions"]
+        lost = [(each["first_offset"], each["last_offset"], each["reason"]) for each in entry["missing"]]
+        reported = source == "data" and policy == "delete"
+        assert lost == [(10, 19, "no segment has these offsets, and this log was not compacted")] * reported
+
+
 def test_a_stream_repeats_no_batch_after_a_rescue(data: Path, tmp_path: Path) -> None:
     streams.committed(str(data), "q", 7, RealFiles())
     assert "klog-stream-q.json" in rescue(data, tmp_path / "new")["files"]
