@@ -1,6 +1,7 @@
-"""Each bug of tests/planted/ can be planted in the current sources. In `deep`, the tests that a bug names find it.
+"""Each bug of tests/planted/ can be planted in the current sources. In `deep`, the tests that a bug names find it: a third
+of the bugs in each run.
 
-`python -m tools.plant WORD` plants some of them by hand.
+`python -m tools.plant` plants all of them, `python -m tools.plant WORD` some.
 """
 
 from __future__ import annotations
@@ -36,9 +37,10 @@ def test_every_planted_bug_has_a_name_and_tests_that_exist() -> None:
 @pytest.mark.deep
 @pytest.mark.timeout(1500)
 @pytest.mark.parametrize("area", AREAS)
-def test_every_planted_bug_is_found(tmp_path_factory: pytest.TempPathFactory, area: str) -> None:
+def test_planted_bugs_are_found(tmp_path_factory: pytest.TempPathFactory, area: str, crash_seed: int) -> None:
+    print(f"KLOG_CRASH_SEED={crash_seed}")
     copy = Copy(Path(tmp_path_factory.mktemp("planted")))
-    bugs = [bug for bug in plant.bugs() if bug.area == area]
+    bugs = [bug for bug in plant.bugs() if bug.area == area][crash_seed % 3 :: 3]
     plant.check_clean(copy, bugs)
     missed = []
     for bug in bugs:
