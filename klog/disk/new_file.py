@@ -57,24 +57,21 @@ class NewFile(FileSink):
 
     def __init__(self, path: str, files: Files, *, overwrite: bool = False) -> None:
         self._temporary: str | None = None  # set while there is one to be removed
-        if exists(path):
-            if not is_file(path):  # not even as root, who may rename a file over /dev/null
-                raise OSError(errno.EINVAL, "not a regular file, so it is not replaced; name another", path)
-            if not overwrite:
-                raise FileExistsError(errno.EEXIST, "the file exists; name another, or pass overwrite=True", path)
+        _check_free(path, overwrite)
         directory = os.path.dirname(path) or "."
         if not is_directory(directory):
             raise FileNotFoundError(errno.ENOENT, "no such directory; create it first", directory)
-        self._path, self._files = path, files
+        self._path, self._files, self._overwrite = path, files, overwrite
         temporary = f"{path}.tmp"
         super().__init__(_locked(temporary, files))
         self._temporary = temporary
 
     def commit(self) -> None:
         """Make the file appear under its name, on disk when this returns. Nothing can be written after that.
-        Raises OSError."""
+        Raises OSError, also for what another program has put there meanwhile."""
         assert self._file is not None and self._temporary is not None
         self._files.fsync(self._file)
+        _check_free(self._path, self._overwrite)
         self._files.rename(self._temporary, self._path)
         self._temporary = None
         self._files.fsync_dir(os.path.dirname(self._path))
@@ -90,6 +87,15 @@ class NewFile(FileSink):
         finally:
             if self._file is not None:
                 self._file.close()
+
+
+def _check_free(path: str, overwrite: bool) -> None:
+    """Raise OSError if a file must not be put here."""
+    if exists(path):
+        if not is_file(path):  # not even as root, who may rename a file over /dev/null
+            raise OSError(errno.EINVAL, "not a regular file, so it is not replaced; name another", path)
+        if not overwrite:
+            raise FileExistsError(errno.EEXIST, "the file exists; name another, or pass overwrite=True", path)
 
 
 def _locked(path: str, files: Files) -> LogFile:

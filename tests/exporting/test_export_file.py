@@ -178,6 +178,20 @@ def test_two_exports_to_one_file_do_not_mix(logs: Any, tmp_path: Path) -> None:
     assert target.read_bytes() == b"first" and sorted(os.listdir(tmp_path)) == ["data", "out.csv"]
 
 
+@pytest.mark.parametrize("form", ["parquet", "jsonl"])
+def test_a_file_that_appears_meanwhile_is_not_replaced(logs: Any, tmp_path: Path, form: str) -> None:
+    target = tmp_path / f"out.{form}"
+
+    def appear(event: klog.progress.Event) -> None:
+        target.write_bytes(b"another program's")
+
+    with pytest.raises(FileExistsError, match="overwrite=True"):
+        export_file(logs, "t", target, progress=appear)
+    assert target.read_bytes() == b"another program's" and sorted(os.listdir(tmp_path)) == ["data", target.name]
+    export_file(logs, "t", target, overwrite=True)
+    assert target.stat().st_size > 20
+
+
 @pytest.mark.parametrize("overwrite", [False, True])
 def test_a_pipe_a_device_or_a_directory_is_not_replaced(logs: Any, tmp_path: Path, overwrite: bool) -> None:
     os.mkfifo(tmp_path / "pipe.csv")
