@@ -30,7 +30,13 @@ from klog.errors import CorruptData, KlogError, NewerFormat, TopicExists
 from klog.inspect.batches import check_batches
 from klog.inspect.files import BROKER_FILES, ReadOnlyFile, classify, is_partition_directory, read_small
 from klog.inspect.partition_files import Located, bases, partitions, segment_path
-from klog.inspect.texts import parse_checkpoint, parse_partition_metadata, parse_properties, parse_versioned
+from klog.inspect.texts import (
+    parse_checkpoint,
+    parse_epochs,
+    parse_partition_metadata,
+    parse_properties,
+    parse_versioned,
+)
 from klog.inspect.verify import verify, verify_root
 from klog.log import Log
 from klog.log.directory import checkpoint, gaps
@@ -210,6 +216,7 @@ class _Partition:
             self._bases = self._listed()
             with Log.open(self._to, topic_id=self._topic_id(), clean_shutdown=True, clock=self._clock) as log:
                 self._write(log, LostMarkers(self._located.path), step)
+                self._keep_leader_epoch(log)
             # A load takes the base of an empty last segment as the log end, also after a gap.
             with Log.open(self._to, clean_shutdown=True, recovery_point=0, clock=self._clock) as log:
                 self._entry["log_start_offset"] = log.log_start_offset
@@ -242,6 +249,15 @@ class _Partition:
         except (CorruptData, OSError) as error:
             self._add_missing(None, None, path, 0, str(error))
             return None
+
+    def _keep_leader_epoch(self, log: Log) -> None:
+        """Begin the source's last leader epoch, of which no record may be left: clients ignore a leader of an earlier
+        one."""
+        path = os.path.join(self._located.path, "leader-epoch-checkpoint")
+        with contextlib.suppress(CorruptData, OSError):  # those of the batches are there
+            epochs = parse_epochs(read_small(path), path)
+            if epochs and epochs[-1][0] > log.leader_epoch:
+                log.begin_leader_epoch(epochs[-1][0])
 
     def _segments(self) -> Iterator[tuple[Segment, Segment | None]]:
         """Yield each segment with the next one."""

@@ -57,9 +57,9 @@ def test_undamaged_directories_are_copied_whole(tmp_path: Path, case: str) -> No
             for number in numbers:
                 one, two = old.log(topic, number), new.log(topic, number)
                 assert (one.topic_id, one.log_start_offset) == (two.topic_id, two.log_start_offset)
-                assert [epoch for epoch, _ in two.leader_epochs] == sorted(
-                    {batch.leader_epoch for raw in contents(to).get(f"{topic}-{number}", ()) for batch in decode(raw)}
-                )
+                written = {batch.leader_epoch for raw in contents(to).get(two.name, ()) for batch in decode(raw)}
+                assert [epoch for epoch, _ in two.leader_epochs] in (sorted(written), [one.leader_epoch])
+                assert one.leader_epoch == two.leader_epoch
 
 
 @pytest.mark.parametrize("seed", range(12))
@@ -393,6 +393,20 @@ def test_a_lost_segment_is_reported(tmp_path: Path, policy: str) -> None:
         lost = [(each["first_offset"], each["last_offset"], each["reason"]) for each in entry["missing"]]
         reported = source == "data" and policy == "delete"
         assert lost == [(10, 19, "no segment has these offsets, and this log was not compacted")] * reported
+
+
+@pytest.mark.parametrize("records", [0, 5])
+def test_the_last_leader_epoch_stays(tmp_path: Path, records: int) -> None:
+    with klog.open(tmp_path / "data", create=True) as logs:
+        logs.create_topic("t")
+        logs.log("t").append_batches(encode([(b"k", b"v", 1)] * 5, leader_epoch=3), origin="replication")
+        logs.log("t").begin_leader_epoch(7)
+        if not records:
+            logs.log("t").truncate_fully_and_start_at(5)
+    assert rescue(tmp_path / "data", tmp_path / "new")["problems"] == []
+    with klog.open(tmp_path / "data") as old, klog.open(tmp_path / "new") as new:
+        assert old.log("t").leader_epoch == new.log("t").leader_epoch == 7
+        assert len(list(new.log("t").read())) == records and new.log("t").log_end_offset == 5
 
 
 def test_a_stream_repeats_no_batch_after_a_rescue(data: Path, tmp_path: Path) -> None:
