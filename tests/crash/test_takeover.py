@@ -125,7 +125,9 @@ class Takeover:
         """Ask Kafka about all waiting directories."""
         verdicts = kafka_loads(self._kafka_classes, [given for _, given, _ in self._waiting])
         for (where, _, mine), verdict in zip(self._waiting, verdicts, strict=True):
-            left_out = ("recovery_point", *(("leader_epochs",) if _forgets_last_epoch(verdict, mine) else ()))
+            left_out = ["recovery_point"]
+            left_out += ["leader_epochs"] if _forgets_last_epoch(verdict, mine) else []
+            left_out += ["producers", "first_undecided_offset"] if _forgot_producers(mine) else []
             self._found += [f"{where}: {text}" for text in differences(verdict, mine, leave_out=left_out)]
         self.loads += len(self._waiting)
         self._waiting.clear()
@@ -155,6 +157,12 @@ def _forgets_last_epoch(kafka: Verdict, mine: Verdict) -> bool:
     last = mine.leader_epochs[-1:]
     emptied = mine.log_start_offset == mine.log_end_offset
     return emptied and [start for _, start in last] == [mine.log_end_offset] and not kafka.leader_epochs
+
+
+def _forgot_producers(mine: Verdict) -> bool:
+    """The load of a log whose records are all deleted drops their producers, Kafka's too. After an append and a crash
+    the next load finds them again, in the records below the log start, if these share its segment."""
+    return mine.log_start_offset + 1 == mine.log_end_offset and not mine.producers
 
 
 def least_of_log(promised: Any, *, only_died: bool) -> int | None:
