@@ -38,6 +38,7 @@ from klog.errors import (
 )
 from klog.handover import adopt
 from klog.log.load import reindex
+from klog.log.staged.layout import STAGING
 from klog.log.staged.writers import announce
 from klog.manager import move_note
 from klog.manager.by_hand import compact_directory
@@ -54,12 +55,14 @@ from tests.crash.operations import (
     appends,
     committed_only,
     content,
+    damaged,
     damaged_indexes,
     in_one_place,
     in_two_directories,
     is_large,
     is_one_partition,
     is_prefix,
+    is_there_or_repaired,
     large,
     nothing,
     one_partition,
@@ -602,6 +605,19 @@ def refuse_a_directory_that_cannot_be_written(root: Path, _book: Book) -> None:
 def plan_a_repair_without_a_lock(root: Path, _book: Book) -> None:
     with given("EROFS", "creat", ending=".lock"), given("EACCES", "access"), without_kinds():
         assert repair(root, dry_run=True, clock=ManualClock(NOW))["partitions"] == []
+
+
+def damaged_beside_staged_files(root: Path) -> None:
+    damaged(root)
+    job = root / "data" / "t-0" / f"{STAGING}job"
+    job.mkdir()
+    (job / "part").write_bytes(b"staged")
+
+
+@operation(damaged_beside_staged_files, is_there_or_repaired)
+def repair_beside_staged_files(root: Path, _book: Book) -> None:
+    with without_kinds():
+        repair(root / "data", clock=ManualClock(NOW))
 
 
 # ---- segments that the index cannot represent ------------------------------------------------------------------------------
