@@ -104,13 +104,11 @@ class TopicDataset(pyarrow.dataset.Dataset):  # type: ignore[misc]
         logs: klog.LogManager,
     ) -> None:
         # Dataset.__init__ is not called: it raises, because a Dataset wraps an object of C++.
-        self._paths, self._topic = paths, topic
+        self._paths, self._topic, self._partitions = paths, topic, partitions
         self._bounds: dict[str, Any] = {"start": start, "stop": stop, "isolation": isolation}
         self._formats = {} if decode is None else formats_of(decode)
-        # An error that every query would raise is raised here.
-        self._partitions = partitions or None  # none have the schema of all
-        self._schema = Columns(topic, self._readers(logs, COLUMNS), COLUMNS).schema
-        self._partitions = partitions
+        # An error that every query would raise is raised here. No partitions have the schema of all.
+        self._schema = Columns(topic, self._readers(logs, COLUMNS, partitions or None), COLUMNS).schema
 
     def __repr__(self) -> str:
         return f"<TopicDataset {self._topic} of {', '.join(self._paths)}>"
@@ -119,10 +117,13 @@ class TopicDataset(pyarrow.dataset.Dataset):  # type: ignore[misc]
     def schema(self) -> pyarrow.Schema:
         return self._schema
 
-    def _readers(self, logs: klog.LogManager, names: Sequence[str]) -> dict[int, LogReader]:
-        """Return {partition: its reader}, with the formats of these columns. The ends are fixed now."""
+    def _readers(
+        self, logs: klog.LogManager, names: Sequence[str], partitions: Sequence[int] | None
+    ) -> dict[int, LogReader]:
+        """Return {partition: its reader}, with the formats of these columns. partitions: None for all. The ends are
+        fixed now."""
         # If the topic is unknown, log(topic, 0) raises the error.
-        numbers = logs.topics().get(self._topic, [0]) if self._partitions is None else self._partitions
+        numbers = logs.topics().get(self._topic, [0]) if partitions is None else partitions
         formats = {column: each for column, each in self._formats.items() if column in names} or None
         return {number: logs.log(self._topic, number).read(**self._bounds, decode=formats) for number in numbers}
 
@@ -138,7 +139,7 @@ class TopicDataset(pyarrow.dataset.Dataset):  # type: ignore[misc]
 
     def _batches(self, names: Sequence[str], filter: Any) -> Iterator[pyarrow.RecordBatch]:
         with klog.open(self._paths, read_only=True) as logs:
-            readers = self._readers(logs, names)
+            readers = self._readers(logs, names, self._partitions)
             if not readers:
                 return
             if filter is None:

@@ -70,11 +70,11 @@ def register(
     if wanted is None:
         with klog.open(path, read_only=True) as logs:
             wanted = list(logs.topics())
+    names: dict[str, str] = {}
     for topic in wanted:
-        same = [other for other in wanted if other.lower() == topic.lower() and other != topic]
-        if same:
+        if (other := names.setdefault(topic.lower(), topic)) != topic:
             raise ValueError(
-                f"topics {topic!r} and {same[0]!r} have the same name in SQL: pass topics= with one of them, and read "
+                f"topics {other!r} and {topic!r} have the same name in SQL: pass topics= with one of them, and read "
                 f"the other by klog.duckdb.dataset()"
             )
     found = {topic: dataset(path, topic, **options) for topic in wanted}

@@ -45,6 +45,7 @@ from klog.log.staged import layout, manifest
 from klog.progress import Event, Progress
 from klog.repairing.lost_markers import LostMarkers
 from klog.repairing.sound_batches import Batch, Damage, Segment, read_segment, restore_epochs
+from klog.segment.names import EPOCHS
 
 Entry = dict[str, Any]
 APPEND_BYTES = 1 << 20
@@ -253,7 +254,7 @@ class _Partition:
     def _keep_leader_epoch(self, log: Log) -> None:
         """Begin the source's last leader epoch, of which no record may be left: clients ignore a leader of an earlier
         one."""
-        path = os.path.join(self._located.path, "leader-epoch-checkpoint")
+        path = os.path.join(self._located.path, EPOCHS)
         with contextlib.suppress(CorruptData, OSError):  # those of the batches are there
             epochs = parse_epochs(read_small(path), path)
             if epochs and epochs[-1][0] > log.leader_epoch:

@@ -1,5 +1,5 @@
-"""Each script of examples/ has the exact result for a part of the data. The deep tests use all data, and compare the output
-with the page in docs/examples."""
+"""Each script of examples/ has the exact result: two of them for a part of the data. The deep tests run all of them on all
+data, and compare the output with the page in docs/examples."""
 
 from __future__ import annotations
 
