@@ -12,6 +12,7 @@ import os
 import random
 import shutil
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -75,6 +76,8 @@ class Takeover:
             except CorruptLog:
                 assert state.by_sectors
                 mine = self._left_by_klog(root, ending, "kafka")
+            if ending == "died" and any(map(_forgot_producers, mine.values())):
+                mine = self._with_producers_of_the_next_load(root, mine)
             for clean in (True, False) if ending == "stopped" else (False,):
                 copy = Path(shutil.copytree(root, self._copy()))
                 for path, verdict in mine.items():
@@ -115,6 +118,22 @@ class Takeover:
         finally:
             abandon(logs)
 
+    def _with_producers_of_the_next_load(self, root: Path, mine: dict[str, Verdict]) -> dict[str, Verdict]:
+        copy = Path(shutil.copytree(root, self._copy()))
+        logs = self._open(copy, recovery="strict")
+        try:
+            again = {path: klog_verdict(logs.log(*name_of(path))) for path in mine}
+        finally:
+            abandon(logs)
+        return {
+            path: replace(
+                each,
+                producers=again[path].producers,
+                first_undecided_offset=again[path].first_undecided_offset,
+            )
+            for path, each in mine.items()
+        }
+
     def _given(self, path: Path, clean: bool) -> Given:
         def of(name: str) -> int:
             return checkpoint.read_offsets(str(path.parent / name)).get(name_of(str(path)), 0)
@@ -125,9 +144,7 @@ class Takeover:
         """Ask Kafka about all waiting directories."""
         verdicts = kafka_loads(self._kafka_classes, [given for _, given, _ in self._waiting])
         for (where, _, mine), verdict in zip(self._waiting, verdicts, strict=True):
-            left_out = ["recovery_point"]
-            left_out += ["leader_epochs"] if _forgets_last_epoch(verdict, mine) else []
-            left_out += ["producers", "first_undecided_offset"] if _forgot_producers(mine) else []
+            left_out = ("recovery_point", *(("leader_epochs",) if _forgets_last_epoch(verdict, mine) else ()))
             self._found += [f"{where}: {text}" for text in differences(verdict, mine, leave_out=left_out)]
         self.loads += len(self._waiting)
         self._waiting.clear()
