@@ -1,7 +1,7 @@
 """adopt(path): copies topics and the next producer id from a stopped broker's metadata log into klog's files.
 
-A1  a topic of the metadata log that has a partition in the log.dirs gets its id, number of partitions and own
-    configuration
+A1  a topic of the metadata log that has a partition in the log.dirs, or in another one of the same broker, gets its
+    id, number of partitions and own configuration
 A2  a topic that only klog-topics.json has is kept if a partition of it has that id, or none; otherwise the broker has
     deleted the topic
 A3  the id in klog-producer-ids.json is raised, then klog-topics.json is replaced, then the former notes what was taken
@@ -35,6 +35,7 @@ from klog.log.options import check_tools
 from klog.manager.directories import LogDirectory
 from klog.manager.directory_set import Paths, as_paths
 from klog.manager.topics import TopicEntry, TopicFile, plain
+from klog.values import dataclass
 
 Ids = dict[str, set[uuid.UUID | None]]
 
@@ -70,7 +71,16 @@ def adopt(path: Paths, *, dry_run: bool = False, files: Files | None = None) -> 
                 f"{file.path} is newer: there is nothing to adopt"
             )
         warnings: list[str] = []
-        entries, changes = _merged(found, file.entries, _ids_here(paths, files), warnings)
+        broker = _Broker.of(found, paths)
+        ids = _ids_here(paths, files)
+        if elsewhere := broker.topics_elsewhere(found):
+            warnings.append(
+                f"{', '.join(elsewhere)}: partitions of these topics are in other log.dirs of the broker: name all of "
+                "them, here and in klog.open"
+            )
+            for name in elsewhere:
+                ids.setdefault(name, {found.topics[name].topic_id})
+        entries, changes = _merged(found, file.entries, ids, warnings)
         removed = sorted(file.entries.keys() - entries.keys())
         changed = entries != file.entries or bool(file.stale)
         least = found.next_producer_id + OF_KAFKA
@@ -92,7 +102,7 @@ def adopt(path: Paths, *, dry_run: bool = False, files: Files | None = None) -> 
         "changed": changed or ids_change,
         "offset": found.offset,
         "next_producer_id": found.next_producer_id,
-        "broker_config": _broker_config(found, paths),
+        "broker_config": broker.config(found),
         "group_configs": {name: dict(own) for (kind, name), own in found.configs.items() if kind == "group" and own},
         "topics": [
             {
@@ -160,20 +170,38 @@ def _config(name: str, topic: TopicMetadata, before: TopicEntry | None, warnings
     return plain(config)
 
 
-def _broker_config(found: ClusterMetadata, paths: list[str]) -> dict[str, str]:
-    """Return the dynamic configuration of the broker: the default of all brokers, then its own."""
-    config = dict(found.configs.get(("broker", ""), {}))
-    for node in _nodes(found, paths):
-        config.update(found.configs.get(("broker", str(node)), {}))
-    return config
+@dataclass(frozen=True, slots=True)
+class _Broker:
+    """The brokers that are registered with one of the log.dirs, usually one, and the ids of their other log.dirs."""
 
+    nodes: list[int]
+    other_directories: set[str]
 
-def _nodes(found: ClusterMetadata, paths: list[str]) -> list[int]:
-    """Return the brokers that are registered with one of the log.dirs."""
-    directories = set()
-    for path in paths:
-        directory = LogDirectory(path, RealFiles(), read_only=True)
-        directory.open()
-        if directory.directory_id is not None:
-            directories.add(encode_uuid(directory.directory_id))
-    return [node for node, fields in found.brokers.items() if directories & set(fields.get("log_dirs") or ())]
+    @classmethod
+    def of(cls, found: ClusterMetadata, paths: list[str]) -> _Broker:
+        ours = set()
+        for path in paths:
+            directory = LogDirectory(path, RealFiles(), read_only=True)
+            directory.open()
+            if directory.directory_id is not None:
+                ours.add(encode_uuid(directory.directory_id))
+        registered = {node: set(fields.get("log_dirs") or ()) for node, fields in found.brokers.items()}
+        nodes = [node for node, directories in registered.items() if directories & ours]
+        return cls(nodes, set().union(*(registered[node] for node in nodes)) - ours)
+
+    def config(self, found: ClusterMetadata) -> dict[str, str]:
+        """Return the dynamic configuration of the broker: the default of all brokers, then its own."""
+        config = dict(found.configs.get(("broker", ""), {}))
+        for node in self.nodes:
+            config.update(found.configs.get(("broker", str(node)), {}))
+        return config
+
+    def topics_elsewhere(self, found: ClusterMetadata) -> list[str]:
+        """Return the topics that have a partition in another log.dir of the broker."""
+        return sorted(
+            name
+            for name, topic in found.topics.items()
+            if any(
+                self.other_directories & set(map(encode_uuid, each.directories)) for each in topic.partitions.values()
+            )
+        )

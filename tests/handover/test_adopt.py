@@ -257,6 +257,39 @@ def test_every_directory_gets_the_topics(tmp_path: Path) -> None:
     assert (paths[0] / "klog-topics.json").read_bytes() == (paths[1] / "klog-topics.json").read_bytes()
 
 
+def test_the_topics_of_a_directory_that_is_not_named_are_taken_over(tmp_path: Path) -> None:
+    one, two = tmp_path / "one", tmp_path / "two"
+    for path, directory_id in ((one, IDS[3]), (two, IDS[2])):
+        path.mkdir()
+        (path / "meta.properties").write_text(f"version=1\ndirectory.id={encode_uuid(directory_id)}\n")
+    place(one, "here", IDS[0])
+    place(two, "there", IDS[1])
+    there = PartitionMetadata((1,), (1,), 1, 0, directories=(IDS[2],))
+    foreign = PartitionMetadata((2,), (2,), 2, 0, directories=(IDS[4],))
+    broker = {"incarnation_id": uuid.UUID(int=9), "features": [], "end_points": [], "broker_epoch": 1}
+    registrations = [
+        MetadataRecord("register_broker_record", 3, {**broker, "broker_id": node, "log_dirs": directories})
+        for node, directories in ((1, [IDS[3], IDS[2]]), (2, [IDS[4]]))
+    ]
+    topics = {
+        "here": state(IDS[0], KEEP),
+        "there": TopicMetadata(IDS[1], {0: there}, KEEP),
+        "foreign": TopicMetadata(IDS[4], {0: foreign}, KEEP),
+    }
+    ran(one, topics, *registrations)
+    report = adopt(one)
+    assert changes(report) == {"here": "added", "there": "added"}
+    assert [warning.split(":")[0] for warning in report["warnings"]] == ["there"]
+    with klog.open([one, two]) as logs:
+        assert logs.topics()["there"] == [0]
+        assert logs.log("there").config.retention_ms == -1
+        logs.log("there").apply_retention()  # refuses for a topic of unknown configuration
+    assert adopt([one, two])["warnings"] == []
+    assert changes(adopt(one)) == {"here": "same", "there": "same"}
+    with klog.open(one) as logs:
+        assert "there" not in logs.topics()
+
+
 def test_what_cannot_be_adopted_is_refused_untouched(tmp_path: Path) -> None:
     data = tmp_path / "data"
     with klog.open(data, create=True) as logs:
