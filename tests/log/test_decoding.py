@@ -70,6 +70,16 @@ def test_a_schema_gives_typed_columns_to_every_target(logs: Any, tmp_path: Path)
         assert logs.read("t", decode=same, on_bad="null").to_arrow()["value"].to_pylist() == rows
 
 
+def test_pandas_keeps_all_digits_beside_a_null(tmp_path: Path) -> None:
+    large = (1 << 53) + 1
+    with klog.Log.open(tmp_path / "u-0") as log:
+        log.append([(None, b'{"id": %d, "ids": [%d, null]}' % (large, large)), (None, b"{}"), (None, None)])
+        read = log.read(decode=Json("id BIGINT, ids ARRAY<BIGINT>"))
+        first, second, third = read.to_pandas()["value"]
+    assert type(first["id"]) is int and first["id"] == large and list(first["ids"]) == [large, None]
+    assert second == {"id": None, "ids": None} and third is None
+
+
 @pytest.mark.parametrize("method", ["to_arrow", "to_polars", "to_pandas"])
 def test_a_bad_value_raises_with_its_offset(logs: Any, method: str) -> None:
     with pytest.raises(BadValue, match="t-1, offset 2: the value is bad: .*id.*on_bad=.null") as caught:

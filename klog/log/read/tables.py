@@ -77,7 +77,7 @@ class Tabular:
         """The records as one pandas.DataFrame. Needs pandas: pip install 'klog[pandas]'.
 
         Integers and booleans have pandas' nullable types (Int64, boolean), times are datetime64[ms, UTC], keys and
-        values bytes, headers lists of {"key": str, "value": bytes}.
+        values bytes, headers lists of {"key": str, "value": bytes}. Decoded structs are dicts with Python's integers.
         """
         return pandas_frame(self._stream())
 
@@ -164,7 +164,8 @@ def pandas_frame(stream: Stream) -> pandas.DataFrame:
         pyarrow.int32(): pandas.Int32Dtype(),
         pyarrow.int64(): pandas.Int64Dtype(),
     }
-    return table(stream).to_pandas(types_mapper=nullable.get)
+    # Else a null makes floats of all integers in the structs and lists of a chunk, with 53 bits.
+    return table(stream).to_pandas(types_mapper=nullable.get, integer_object_nulls=True)
 
 
 def parquet_file(
