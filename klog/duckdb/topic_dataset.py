@@ -1,6 +1,9 @@
 """A topic as a pyarrow dataset. DuckDB calls scanner() with the columns and the filter of each query.
 
 Imports pyarrow, so only the functions of views.py import it.
+
+A timestamp that DuckDB cannot hold is null: its timestamps are microseconds, which end at 2⁶³ ÷ 1000 milliseconds (the year
+294247). With one of them, as of a producer that sends nanoseconds, every query of the column would fail.
 """
 
 from __future__ import annotations
@@ -12,6 +15,7 @@ from functools import partial
 from typing import Any
 
 import pyarrow
+import pyarrow.compute as pc
 import pyarrow.dataset
 
 import klog
@@ -21,6 +25,9 @@ from klog.exporting.columns import COLUMNS, Columns
 from klog.log import LogReader
 from klog.log.read.isolation import Isolation
 from klog.log.read.positions import Position
+
+
+_TIME_MS_MAX = ((1 << 63) - 1) // 1000
 
 
 class TopicScanner:
@@ -138,6 +145,9 @@ class TopicDataset(pyarrow.dataset.Dataset):  # type: ignore[misc]
         return TopicScanner(schema, partial(self._batches, schema.names, filter), names, filter, options)
 
     def _batches(self, names: Sequence[str], filter: Any) -> Iterator[pyarrow.RecordBatch]:
+        return map(_with_duckdbs_times, self._stored(names, filter))
+
+    def _stored(self, names: Sequence[str], filter: Any) -> Iterator[pyarrow.RecordBatch]:
         with klog.open(self._paths, read_only=True) as logs:
             readers = self._readers(logs, names, self._partitions)
             if not readers:
@@ -160,3 +170,16 @@ class TopicDataset(pyarrow.dataset.Dataset):  # type: ignore[misc]
 
     get_fragments = filter = sort_by = join = join_asof = replace_schema = __reduce__ = _has_no_fragments
     partition_expression = property(_has_no_fragments)
+
+
+def _with_duckdbs_times(batch: pyarrow.RecordBatch) -> pyarrow.RecordBatch:
+    """Return a batch with null for the timestamps that DuckDB cannot hold."""
+    at = batch.schema.get_field_index("timestamp")
+    if at < 0:
+        return batch
+    times = batch.column(at)
+    ms = times.cast(pyarrow.int64())
+    fits = pc.and_(pc.less_equal(ms, _TIME_MS_MAX), pc.greater_equal(ms, -_TIME_MS_MAX))
+    if pc.all(fits).as_py() is not False:
+        return batch
+    return batch.set_column(at, batch.schema.field(at), pc.if_else(fits, times, pyarrow.scalar(None, times.type)))

@@ -36,7 +36,8 @@ def dataset(
         duckdb.sql("SELECT avg(value.delay) FROM flights WHERE \\"offset\\" < 5000")
 
     path: a log.dir, or several. partitions: their numbers, all of the topic by default. start, stop, isolation, decode:
-    as in Log.read. Columns: offset, timestamp, timestamp_type, key, value, headers, topic, partition.
+    as in Log.read. Columns: offset, timestamp, timestamp_type, key, value, headers, topic, partition. A timestamp that
+    DuckDB cannot hold, after the year 294246, is null.
 
     DuckDB passes on the columns and the filter of a query. Only those columns are decoded; partitions, segments and
     batches that the filter excludes by offset, partition or timestamp are not read. Each query reads the log.dir

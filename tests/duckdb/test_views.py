@@ -172,6 +172,18 @@ def test_a_filter_that_excludes_batches_changes_no_result(mixed: Path, condition
             assert dataset.to_table(filter=condition) == everything.filter(condition)
 
 
+def test_a_time_that_duckdb_cannot_hold_is_null(tmp_path: Path) -> None:
+    with klog.open(tmp_path, create=True) as logs:
+        logs.create_topic("t", config={"message.timestamp.after.max.ms": 2**63 - 1})
+        last = (2**63 - 1) // 1000  # 2⁶³ − 1 is DuckDB's infinity
+        logs.append("t", [(b"%d" % at, b"v", at) for at in (T, last, last + 1, T * 1_000_000, 2**62)])
+    with klog.duckdb.connect(tmp_path) as connection:
+        rows = connection.sql('SELECT epoch_ms(timestamp) FROM t ORDER BY "offset"').fetchall()
+        assert rows == [(T,), (last,), (None,), (None,), (None,)]
+        for where, count in (("IS NULL", 3), (f">= {moment(0)}", 2), (f"> {moment(0)}", 1), ("IS NOT NULL", 2)):
+            assert connection.sql(f"SELECT count(*) FROM t WHERE timestamp {where}").fetchall() == [(count,)]
+
+
 def test_rows_are_those_of_readers(data: Path) -> None:
     with klog.open(data, read_only=True) as logs:
         expected = logs.log("a-b").read().to_arrow()
