@@ -7,7 +7,7 @@
 
 A version with deleted=true keeps its id, because there are values that were written with it. The newest version of a
 subject is the highest one that was not deleted. Of schemas of other types (JSON, PROTOBUF) only id and type are
-kept.
+kept. Each context of a registry has ids of its own: an id that several have is that of the default context.
 """
 
 from __future__ import annotations
@@ -95,8 +95,10 @@ def _gathered(versions: Mapping[Version, dict[str, Any]], origin: str) -> Schema
     by_id: dict[int, Schema] = {}
     newest: dict[str, int] = {}
     other: dict[int, str] = {}
-    for (subject, _), found in sorted(versions.items(), key=lambda item: item[0]):
+    for (subject, _), found in sorted(versions.items(), key=lambda item: (not _is_in_context(item[0][0]), item[0])):
         kind = found.get("schemaType") or "AVRO"
+        by_id.pop(found["id"], None)
+        other.pop(found["id"], None)
         if kind == "AVRO":
             by_id[found["id"]] = Schema(found["schema"], tuple(_references(found, versions, {}, 0).values()))
         else:
@@ -104,6 +106,11 @@ def _gathered(versions: Mapping[Version, dict[str, Any]], origin: str) -> Schema
         if found.get("deleted") is not True:
             newest[subject] = found["id"]
     return Schemas(by_id, newest, other, origin)
+
+
+def _is_in_context(subject: str) -> bool:
+    """Is it a subject of another context than the default one, as :.CONTEXT:SUBJECT?"""
+    return subject.startswith(":.") and not subject.startswith(":.:")
 
 
 def _references(

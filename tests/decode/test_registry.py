@@ -63,6 +63,20 @@ def test_schemas_of_other_types_are_known_by_name() -> None:
         found.of(1)
 
 
+@pytest.mark.parametrize("kind", ["AVRO", "PROTOBUF"])
+def test_ids_are_those_of_the_default_context(kind: str) -> None:
+    """Each context of a registry has its own ids, from 1 on."""
+    records = [
+        (key(":.east:1-value", 1), value(1, '"string"', schemaType=kind)),
+        (key(":.east:t-value", 1), value(2, '"string"')),
+        (key("1-value", 1), value(1, '"int"')),
+    ]
+    for given in (records, records[::-1]):
+        found = from_records(given, "here")
+        assert found.of(1).text == '"int"' and found.of(2).text == '"string"'
+        assert found.newest == {":.east:1-value": 1, ":.east:t-value": 2, "1-value": 1}
+
+
 def test_references_come_before_the_schemas_that_use_them() -> None:
     def refers(*subjects: str) -> list[dict[str, Any]]:
         return [{"name": f"n.{subject}", "subject": subject, "version": 1} for subject in subjects]
