@@ -2,8 +2,8 @@
 
 Imports pyarrow, so only the functions of views.py import it.
 
-A timestamp that DuckDB cannot hold is null: its timestamps are microseconds, which end at 2⁶³ ÷ 1000 milliseconds (the year
-294247). With one of them, as of a producer that sends nanoseconds, every query of the column would fail.
+A timestamp that DuckDB cannot hold is null: its timestamps are microseconds, which end at 2⁶³ ÷ 1000 milliseconds (the
+year 294247). With one of them, as of a producer that sends nanoseconds, every query of the column would fail.
 """
 
 from __future__ import annotations
@@ -25,7 +25,6 @@ from klog.exporting.columns import COLUMNS, Columns
 from klog.log import LogReader
 from klog.log.read.isolation import Isolation
 from klog.log.read.positions import Position
-
 
 _TIME_MS_MAX = ((1 << 63) - 1) // 1000
 
