@@ -93,7 +93,7 @@ class Fetch:
                 if isinstance(found, ErrorCode):
                     return messages.Fetch.Response(error_code=found)
                 session, incremental = found, True
-                session.change(asked, self._forgotten(context, request))
+                session.change(asked, self._forgotten(request))
                 if not len(session):
                     self._sessions.close(session.number)
                     session, asked, incremental = None, [], False
@@ -126,10 +126,9 @@ class Fetch:
                 asked[made.key] = made
         return list(asked.values())
 
-    def _forgotten(self, context: RequestContext, request: Any) -> list[tuple[int | str, int]]:
-        with_ids = context.version >= _IDS_VERSION
+    def _forgotten(self, request: Any) -> list[tuple[int | str, int]]:
         return [
-            (topic.topic_id.int if with_ids else topic.topic, partition)
+            (topic.topic_id.int or topic.topic, partition)
             for topic in request.forgotten_topics_data
             for partition in topic.partitions
         ]
@@ -138,7 +137,7 @@ class Fetch:
         self, context: RequestContext, asked: FetchedPartition, isolation: Isolation, max_bytes: int, min_one: bool
     ) -> Any:
         """One partition of a response."""
-        topic, has_id = asked.topic, asked.topic_id.int != 0
+        topic, has_id = asked.topic, context.version >= _IDS_VERSION
         if has_id and not topic:
             topic = asked.topic = self._topics.name_of(asked.topic_id) or ""
             if not topic:

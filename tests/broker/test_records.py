@@ -403,6 +403,18 @@ def test_errors_of_partitions(client: WireClient, broker: Broker) -> None:
     assert found.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID
 
 
+def test_the_zero_id_is_that_of_an_unknown_topic(client: WireClient) -> None:
+    Request = messages.Fetch.Request
+    asked = [Request.Topic(topic_id=NO_ID, partitions=[asked_partition(0, 0)])]
+    fields = {"max_wait_ms": 0, "min_bytes": 1, "max_bytes": 1 << 20}
+    found = client.call(ApiKey.FETCH, 13, topics=asked, session_epoch=0, **fields)
+    assert found.responses[0].partitions[0].error_code == ErrorCode.UNKNOWN_TOPIC_ID and found.session_id
+    forgotten = [Request.ForgottenTopic(topic_id=NO_ID, partitions=[0])]
+    fields |= {"session_id": found.session_id, "session_epoch": 1, "forgotten_topics_data": forgotten}
+    found = client.call(ApiKey.FETCH, 13, **fields)
+    assert (found.session_id, found.responses) == (0, []), "a session without partitions ends"
+
+
 def test_a_fetch_of_a_replica_is_refused(client: WireClient, broker: Broker) -> None:
     """klog has no followers: a replica that fetches must not count as a copy."""
     broker.logs.log("t").append([(b"k", b"v", T)])
