@@ -8,6 +8,7 @@ cdef extern from "wire.h":
         KL_WIRE_RECORDS
         KL_WIRE_ARRAY
         KL_WIRE_DEPTH
+        KL_WIRE_STRING_MAX
         KL_WIRE_NULL
 
     ctypedef struct kl_wire_field_t:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from klog.broker.error_responses import error_response
+from klog.logger import logger_of
 from klog.network import FileSlice
-from klog.protocol import encode_response
+from klog.protocol import ErrorCode, encode_response
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -13,8 +15,10 @@ if TYPE_CHECKING:
     from klog.broker.request_metrics import ApiMetrics
     from klog.network import Connection
     from klog.network import Request as NetworkRequest
-    from klog.protocol import ApiKey, ErrorCode, Message
+    from klog.protocol import ApiKey, Message
     from klog.protocol import Request as DecodedRequest
+
+_log = logger_of("broker")
 
 
 class RequestContext:
@@ -89,7 +93,8 @@ class RequestContext:
         return self._authorize is None or self._authorize(self, operation, resource_type, name)
 
     def respond(self, response: Message, *, throttle_ms: int = 0) -> None:
-        """Send the response. Raises RuntimeError for a second one."""
+        """Send the response; as in Kafka one with UNKNOWN_SERVER_ERROR in place of one that cannot be encoded. Raises
+        RuntimeError for a second one."""
         if self.before_response is not None:
             change, self.before_response = self.before_response, None
             changed = change(response)
@@ -99,12 +104,28 @@ class RequestContext:
         throttle_ms = self._completed(self, response, throttle_ms)
         request = self._request
         errors: list[int] = []
-        parts = encode_response(request.api, request.version, request.correlation_id, response, errors)
+        try:
+            parts = encode_response(request.api, request.version, request.correlation_id, response, errors)
+        except Exception as error:
+            self.log_failure(error)
+            errors = [ErrorCode.UNKNOWN_SERVER_ERROR]
+            failed = error_response(self.api, self.version, self.message, ErrorCode.UNKNOWN_SERVER_ERROR)
+            parts = encode_response(request.api, request.version, request.correlation_id, failed)
         if errors:
             self.metrics.count_errors(errors)
         if len(parts) > 1:
             parts = [part if type(part) is bytes else _sendable(part) for part in parts]
         self.network.respond(parts, throttle_ms=throttle_ms)
+
+    def log_failure(self, error: Exception) -> None:
+        """Log an exception of klog."""
+        _log.error(
+            "event=request_failed connection=%s api=%s version=%d",
+            self.connection.id,
+            self.api.message,
+            self.version,
+            exc_info=error,
+        )
 
     def no_response(self, *, throttle_ms: int = 0) -> None:
         """Complete the request without a response, as Produce with acks=0."""

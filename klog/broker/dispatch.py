@@ -170,13 +170,7 @@ class Dispatcher:
             request.close()
 
     def _failed(self, context: RequestContext, error: Exception) -> None:
-        _log.error(
-            "event=request_failed connection=%s api=%s version=%d",
-            context.connection.id,
-            context.api.message,
-            context.version,
-            exc_info=error,
-        )
+        context.log_failure(error)
         if context.completed:
             return
         if context.api is ApiKey.PRODUCE and context.message.acks == 0:  # it expects no response

@@ -9,8 +9,8 @@ from cpython.object cimport PyObject
 from klog._c.bytes cimport kl_store_u32
 from klog._c.status cimport KL_ENOFIELD, KL_ERANGE, KL_EUTF8, KL_OK
 from klog._c.wire cimport (
-    KL_WIRE_DEPTH, KL_WIRE_NULL, KL_WIRE_RECORDS, KL_WIRE_STRING, KL_WIRE_UUID, kl_wire_encode, kl_wire_field_t,
-    kl_wire_out_t, kl_wire_location_t, kl_wire_source_t, kl_wire_struct_t,
+    KL_WIRE_DEPTH, KL_WIRE_NULL, KL_WIRE_RECORDS, KL_WIRE_STRING, KL_WIRE_STRING_MAX, KL_WIRE_UUID, kl_wire_encode,
+    kl_wire_field_t, kl_wire_out_t, kl_wire_location_t, kl_wire_source_t, kl_wire_struct_t,
 )
 from klog.protocol._message cimport Shape, slot
 from klog.protocol._program cimport ObjectProgram, program_of, text_of
@@ -42,6 +42,7 @@ cdef struct Encoder:
     const Py_ssize_t *offsets
     const Py_ssize_t *numbers
     const bint *is_error
+    const bint *is_text         # of an error
     PyObject *errors            # a list of the error codes other than 0, or NULL: they are not wanted
     PyObject **shapes
     PyObject *root
@@ -172,6 +173,9 @@ cdef int blob(void *context, const kl_wire_field_t *field, const uint8_t **at, s
                 return -1
             PyErr_Clear()
             return KL_EUTF8
+        if length > KL_WIRE_STRING_MAX and e.is_text[field - e.fields]:
+            value = cut(value)
+            text = PyUnicode_AsUTF8AndSize(value, &length)
         at[0] = <const uint8_t *>text
     elif field.kind == KL_WIRE_RECORDS and e.parts != NULL:
         length = size_of(e, value)
@@ -186,6 +190,11 @@ cdef int blob(void *context, const kl_wire_field_t *field, const uint8_t **at, s
     e.kept = <PyObject *>value
     size[0] = <size_t>length
     return 0
+
+
+# An error's message, which may repeat what a client has sent, as long as a string can be.
+cdef str cut(str text):
+    return text.encode()[:KL_WIRE_STRING_MAX - 3].decode("utf-8", "ignore") + "..."
 
 
 # Bytes of records that stay apart: a buffer, or an object with `size`, as klog.Log.fetch returns.
@@ -245,6 +254,7 @@ cdef size_t walk(ObjectProgram program, object message, list parts, list errors,
     e.structs, e.fields, e.offsets, e.numbers = program.structs, program.fields, program.offsets, program.numbers
     e.shapes, e.program, e.location, e.root = program.shapes, <PyObject *>program, &location, <PyObject *>message
     e.parts = NULL if parts is None else <PyObject *>parts
+    e.is_text = program.texts
     e.is_error, e.errors = program.errors, NULL if errors is None else <PyObject *>errors
     e.kept, e.is_held, e.spliced, e.depth = NULL, False, 0, 0
     try:
@@ -269,7 +279,8 @@ cdef str here(Encoder *e):
 
 
 def encode(message, version):
-    """The bytes of a message. Records are copied. Any thread, if none changes the message meanwhile.
+    """The bytes of a message. Records are copied. The message of an error, a field ..._error_message, is cut if it is too
+    long for a string of the protocol. Any thread, if none changes the message meanwhile.
 
     Raises UnsupportedVersion if the version is unknown, or lacks a field whose value is not its default and that is not
     ignorable. Raises TypeError or ValueError, with the path of the field, for a value that the field cannot have.

@@ -22,6 +22,7 @@ cdef class ObjectProgram(Program):
     cdef Py_ssize_t *offsets            # of each field in its object
     cdef Py_ssize_t *numbers            # of each field in the shape of its struct
     cdef bint *errors                   # is each field an error code?
+    cdef bint *texts                    # is each field the message of an error?
     cdef PyObject **shapes              # of each struct
     cdef list kept                      # owns the classes
 

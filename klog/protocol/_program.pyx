@@ -75,7 +75,8 @@ cdef class ObjectProgram(Program):
         self.offsets = <Py_ssize_t *>PyMem_Calloc(len(code.fields) + 1, sizeof(Py_ssize_t))
         self.numbers = <Py_ssize_t *>PyMem_Calloc(len(code.fields) + 1, sizeof(Py_ssize_t))
         self.errors = <bint *>PyMem_Calloc(len(code.fields) + 1, sizeof(bint))
-        if not (self.shapes and self.offsets and self.numbers and self.errors):
+        self.texts = <bint *>PyMem_Calloc(len(code.fields) + 1, sizeof(bint))
+        if not (self.shapes and self.offsets and self.numbers and self.errors and self.texts):
             raise MemoryError
         for number, struct in enumerate(code.structs):
             shape = self.kept[number]._shape
@@ -84,12 +85,14 @@ cdef class ObjectProgram(Program):
                 self.numbers[field] = shape.numbers[self.names[field]]
                 self.offsets[field] = shape.offsets[self.numbers[field]]
                 self.errors[field] = self.names[field].endswith("error_code")
+                self.texts[field] = self.names[field].endswith("error_message")
 
     def __dealloc__(self):
         PyMem_Free(self.shapes)
         PyMem_Free(self.offsets)
         PyMem_Free(self.numbers)
         PyMem_Free(self.errors)
+        PyMem_Free(self.texts)
 
 
 @cython.final

@@ -122,6 +122,24 @@ def test_errors_name_the_path_of_a_wrong_value(fields: Any, error: str) -> None:
         encode(Produce.Request(**fields), 9)
 
 
+def test_a_long_error_message_is_cut() -> None:
+    """Its text may contain what a client has sent, several times or with escapes."""
+    Response = messages.CreateTopics.Response
+    for text in ("x" * 32_768, "é" * 20_000, "\U0001f600" * 9_000):
+        made = Response(topics=[Response.Topic(name="t", error_code=17, error_message=text)])
+        (topic,) = decode(Response, 7, encode(made, 7)).topics
+        start = topic.error_message.removesuffix("...")
+        assert start != topic.error_message and text.startswith(start)
+        assert 32_767 - 3 <= len(topic.error_message.encode()) <= 32_767
+    for name, message in (("x" * 32_768, ""), ("t", "x" * 32_767)):
+        made = Response(topics=[Response.Topic(name=name, error_code=17, error_message=message)])
+        if message:
+            assert decode(Response, 7, encode(made, 7)) == made
+        else:
+            with pytest.raises(ValueError, match=r"topics\[0\].name: a length is invalid"):
+                encode(made, 7)
+
+
 def test_other_wrong_values() -> None:
     with pytest.raises(TypeError, match=r"topics\[0\].topic_id='x': a uuid.UUID expected"):
         encode(Metadata.Request(topics=[Metadata.Request.Topic(topic_id="x")]), 12)  # type: ignore[arg-type]

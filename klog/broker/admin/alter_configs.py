@@ -35,6 +35,9 @@ if TYPE_CHECKING:
     from klog.security import Context
 
 
+_VALUE_BYTES_MAX = 2**15 - 1  # a string of the protocol
+
+
 class Operation(IntEnum):
     """What to do with a value. Kafka: AlterConfigOp.OpType."""
 
@@ -230,7 +233,8 @@ def _no_list(_name: str) -> Key | None:
 def _resolved(
     changes: list[Change], present: Mapping[str, str], key_of: Callable[[str], Key | None]
 ) -> dict[str, str | None]:
-    """The value of each key that changes; None for one that is removed. Raises Refused."""
+    """The value of each key that changes; None for one that is removed. Raises Refused, also for a list that is too
+    long for a response."""
     values: dict[str, str | None] = {}
     for name, operation, value in changes:
         if operation in (Operation.SET, Operation.DELETE):
@@ -246,5 +250,7 @@ def _resolved(
             items += [item for item in dict.fromkeys(given) if item not in items]
         else:
             items = [item for item in items if item not in given]
-        values[name] = ",".join(items)
+        joined = values[name] = ",".join(items)
+        if len(joined.encode()) > _VALUE_BYTES_MAX:
+            raise Refused(ErrorCode.INVALID_CONFIG, f"{name}: at most {_VALUE_BYTES_MAX} bytes expected")
     return values

@@ -208,6 +208,19 @@ def test_alter_configs_replaces_all_values_of_a_topic(world: World, version: int
     assert own(world) == {}
 
 
+def test_a_value_becomes_no_longer_than_a_response_can_have_it(world: World) -> None:
+    world.topics.create("a", 1)
+    key = "leader.replication.throttled.replicas"
+    most = [f"{number}:1" for number in range(3_000)]
+    for begin, code in ((0, ErrorCode.NONE), (3_000, ErrorCode.INVALID_CONFIG)):
+        given = ",".join(f"{number}:1" for number in range(begin, begin + 3_000))
+        assert alter(world, TOPIC, "a", (key, APPEND, given)) is code
+    assert own(world) == {key: ",".join(most)}
+    asked = [messages.DescribeConfigs.Request.Resource(resource_type=TOPIC, resource_name="a")]
+    (result,) = world.send(ApiKey.DESCRIBE_CONFIGS, resources=asked).results
+    assert result.error_code == 0 and key in [each.name for each in result.configs]
+
+
 # ---- broker ----------------------------------------------------------------------------------------------------------
 
 
