@@ -7,7 +7,8 @@
                              crash
 
 After a broken frame the next batch is searched byte by byte: a known magic, a plausible header, a matching checksum.
-The bytes that are checksummed there are limited to RESYNC_FACTOR times the file size, also for a hostile file.
+The bytes that are checksummed there, and in broken frames, are limited to RESYNC_FACTOR times the file size, also for a
+hostile file: after that no other batch is searched.
 
 `examine` does the costly part of a scan and returns only the damage. A later scan with it yields the same items by
 reading headers, so segments can be examined in parallel and their batches be compared in order after that.
@@ -119,6 +120,7 @@ def scan(file: ReadOnlyFile, start: int = 0, examined: Examined | None = None) -
     found in this file; if the file is still the same, only its headers are read."""
     budget = RESYNC_FACTOR * file.size + WINDOW
     position = start
+    memory = _Memory(file)
     known = examined.damage if examined is not None and examined.file == file.identity else None
     while position < file.size:
         file.passed(position)
@@ -127,7 +129,7 @@ def scan(file: ReadOnlyFile, start: int = 0, examined: Examined | None = None) -
             yield here
             position = here.end
             continue
-        window = file.read_at(position, _window_for(file, position))
+        window = memory.batch(position)
         error: CorruptBatch | None = None
         base = position
         try:
@@ -161,7 +163,9 @@ def scan(file: ReadOnlyFile, start: int = 0, examined: Examined | None = None) -
             if position > base:
                 continue  # the next batch crosses the end of the window: read on from its beginning
             error = _cut(file, position)
-        end, budget = _resync(file, position + 1, budget)
+        size = _batch_size(memory.at(position, PREFIX.size))
+        budget -= size if 0 < size <= file.size - position else 0
+        end, budget = _resync(file, memory, position + 1, budget)
         rest = file.size - position if end == file.size else 0
         zeros = _only_zeros(file, position, end)
         yield Broken(position, end, error, torn=rest > 0, zeros=zeros)
@@ -188,21 +192,40 @@ def check_batches(file: ReadOnlyFile) -> Iterator[CorruptBatch]:
 
 def batch_at(file: ReadOnlyFile, position: int) -> RecordBatch | None:
     """Return the batch that begins at position; None if no valid batch begins there."""
-    window = file.read_at(position, _window_for(file, position))
+    size = _batch_size(file.read_at(position, PREFIX.size))
+    if not 0 < size <= file.size - position:
+        return None
     try:
-        batches = decode(window, path=file.path, file_position=position, allow_partial=True)
+        batches = decode(file.read_at(position, size), path=file.path, file_position=position, allow_partial=True)
         return next(iter(batches), None)
     except CorruptBatch:
         return None
 
 
-def _window_for(file: ReadOnlyFile, position: int) -> int:
-    """Return WINDOW, or the size of the next batch if that is larger and the file long enough."""
-    prefix = file.read_at(position, PREFIX.size)
-    if len(prefix) < PREFIX.size:
-        return WINDOW
-    size = int(PREFIX.unpack(prefix)[1]) + PREFIX.size
-    return size if WINDOW < size <= file.size - position else WINDOW
+def _batch_size(data: bytes | memoryview) -> int:
+    """Return the size of the batch that begins here, as its header states it; 0 without one."""
+    return int(PREFIX.unpack_from(data)[1]) + PREFIX.size if len(data) >= PREFIX.size else 0
+
+
+class _Memory:
+    """The last part of a file that was read: WINDOW bytes, or one batch. What is in it is not read again: a hostile
+    file, or one of old messages, has an item every few bytes."""
+
+    def __init__(self, file: ReadOnlyFile) -> None:
+        self._file, self._start, self._data = file, 0, b""
+
+    def at(self, position: int, least: int) -> memoryview:
+        """Return the bytes from a position on, as many as are in memory: at least `least`, if the file has them."""
+        end = self._start + len(self._data)
+        if not self._start <= position <= end or (position + least > end and end < self._file.length()):
+            self._start, self._data = position, self._file.read_at(position, max(WINDOW, least))
+        return memoryview(self._data)[position - self._start :]
+
+    def batch(self, position: int) -> memoryview:
+        """Return the bytes from a position on: all of the batch that begins there, if the file has it."""
+        window = self.at(position, HEADER.size)
+        size = _batch_size(window)
+        return self.at(position, size) if len(window) < size <= self._file.length() - position else window
 
 
 def _inside(batch: RecordBatch, path: str, position: int) -> CorruptBatch | None:
@@ -225,7 +248,7 @@ def _is_followed(file: ReadOnlyFile, end: int) -> bool:
     return plausible(header, file.size - end)
 
 
-def plausible(header: bytes, left: int) -> bool:
+def plausible(header: bytes | memoryview, left: int) -> bool:
     """True if a batch of magic 2 that fits into `left` bytes could begin with this header."""
     if len(header) < HEADER.size:
         return False
@@ -279,7 +302,7 @@ def _message(file: ReadOnlyFile, position: int) -> Found | Legacy | None:
     return Found(position, batch, _inside(batch, file.path, position))
 
 
-def _plausible_message(head: bytes, left: int) -> bool:
+def _plausible_message(head: bytes | memoryview, left: int) -> bool:
     offset, length = PREFIX.unpack_from(head)
     return head[16] <= 1 and offset >= 0 and (22 if head[16] else 14) <= length <= left - PREFIX.size
 
@@ -292,13 +315,13 @@ def _sound_batch(whole: bytes) -> bool:
     return crc32c(memoryview(whole)[CRC_FROM:]) == int.from_bytes(whole[17:21])
 
 
-def _resync(file: ReadOnlyFile, position: int, budget: int) -> tuple[int, int]:
+def _resync(file: ReadOnlyFile, memory: _Memory, position: int, budget: int) -> tuple[int, int]:
     """Return the position of the next valid batch, else the end of the file; and the rest of the budget."""
     while position < file.size:
-        window = file.read_at(position, WINDOW)
+        window = memory.at(position, HEADER.size)
         for match in _CANDIDATE.finditer(window):
             start = match.start()
-            header = window[start : start + HEADER.size]
+            header: bytes | memoryview = window[start : start + HEADER.size]
             if len(header) < HEADER.size:
                 header = file.read_at(position + start, HEADER.size)
             left = file.size - position - start
@@ -310,7 +333,7 @@ def _resync(file: ReadOnlyFile, position: int, budget: int) -> tuple[int, int]:
                     whole = file.read_at(position + start, size)
                     if len(whole) == size and (_sound_message(whole) if message else _sound_batch(whole)):
                         return position + start, budget
-        if len(window) < WINDOW:
+        if len(window) < CANDIDATE_BYTES:
             break
         position += len(window) - CANDIDATE_BYTES + 1
     return file.size, budget

@@ -1,6 +1,6 @@
 """Replays a coordinator's topic, __consumer_offsets or __transaction_state, as the coordinator does when it loads it.
 
-  K1  the latest record of a key counts; a tombstone removes the key
+  K1  the latest record of a key counts; a tombstone removes the key, and what is pending of it
   K2  a record in a transaction counts once the transaction is committed, unless a later one of its key has replaced it
       by then; it is pending until its marker, and an abort drops it
   K3  damage and records of unknown types are problems; the replay continues after them
@@ -108,6 +108,7 @@ def _end(state: Replayed, producer_id: int, *, committed: bool) -> None:
 
 def _apply(state: Replayed, key: Key, latest: Latest) -> None:
     if latest.record.value is None:
-        state.latest.pop(key, None)
+        for waiting in (state.latest, *state.pending.values()):
+            waiting.pop(key, None)
     else:
         state.latest[key] = latest

@@ -222,6 +222,10 @@ class ReadOnlyFile:
             self._behind.finish()
         self._file.close()
 
+    def length(self) -> int:
+        """Return the size now: it grows while a writer appends."""
+        return os.fstat(self._fd).st_size
+
     def passed(self, position: int) -> None:
         """Report that a sequential reader no longer needs the bytes before this position."""
         if self._behind is not None:

@@ -8,7 +8,7 @@ Kafka: GroupMetadataManager, ClassicGroup, ConsumerGroup, OffsetExpirationCondit
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Container, Iterable, Mapping
 from typing import Any
 
 from klog import arguments
@@ -39,8 +39,9 @@ def groups(paths: Paths, group: str | None = None, *, clock: Clock | None = None
     check_tools(clock, None)
     where = named(paths)
     now = (clock or SystemClock()).wall_ms()
-    ends, names, unread = _log_ends(where)
-    state = replay(partitions(where), CONSUMER_OFFSETS)
+    located = partitions(where)
+    ends, names, unread = _log_ends(where, {each.path for each in located})
+    state = replay(located, CONSUMER_OFFSETS)
     found = _by_group(state, group)
     return {
         "paths": where,
@@ -53,8 +54,9 @@ def groups(paths: Paths, group: str | None = None, *, clock: Clock | None = None
 Ends = Mapping[tuple[str, int], int | None]
 
 
-def _log_ends(where: Iterable[str]) -> tuple[Ends, Mapping[str, str], list[str]]:
-    """Return {(topic, partition): log end}, {topic id: topic}, and why a log end is not known."""
+def _log_ends(where: Iterable[str], located: Container[str]) -> tuple[Ends, Mapping[str, str], list[str]]:
+    """Return {(topic, partition): log end}, {topic id: topic}, and why a log end is not known. located: the directories
+    of partitions; others are left over from a move."""
     ends: dict[tuple[str, int], int | None] = {}
     names: dict[str, str] = {}
     unread = []
@@ -62,7 +64,7 @@ def _log_ends(where: Iterable[str]) -> tuple[Ends, Mapping[str, str], list[str]]
         for topic in ls(path)["topics"]:
             if topic["topic_id"] is not None:
                 names[topic["topic_id"]] = topic["topic"]
-            for entry in topic["partitions"]:
+            for entry in (each for each in topic["partitions"] if each["path"] in located):
                 ends[entry["topic"], entry["partition"]] = entry["log_end_offset"]
                 if entry["log_end_offset"] is None:
                     unread.append(f"{entry['path']}: {entry['problem']}")

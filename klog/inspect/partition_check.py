@@ -94,10 +94,8 @@ class PartitionCheck:
                 continue
             if what.kind in ("index", "timeindex", "txnindex") and what.base_offset not in logs:
                 self._add("leftover", name, "an index without a .log, which was deleted or lost")
-            if what.kind == "log" and not name.endswith(".log"):  # a snapshot of the metadata log
-                with ReadOnlyFile(self._file(name), scan=True) as file:
-                    for error in check_batches(file):
-                        self._report.add_error(error, self._file(name))
+            if what.kind == "log" and not name.endswith(".log"):
+                self._metadata_snapshot(self._file(name))
         self._read_snapshots(live)
         if GAPS in live:
             self._read_gaps()
@@ -142,6 +140,17 @@ class PartitionCheck:
                 self._add("leftover", name, _LEFTOVER[what.leftover])
             elif what.kind == "misnamed":
                 self._add("leftover", name, "not the name of a segment's file (20 digits); Kafka refuses or ignores it")
+
+    def _metadata_snapshot(self, path: str) -> None:
+        """Check a snapshot of the metadata log."""
+        try:
+            with ReadOnlyFile(path, scan=True) as file:
+                for error in check_batches(file):
+                    self._report.add_error(error, path)
+        except CorruptData as error:  # not a regular file, or a read error
+            self._report.add_error(error, path)
+        except FileNotFoundError:
+            pass  # removed since the directory was listed
 
     def _read_snapshots(self, live: dict[str, FileName]) -> None:
         for name in live:

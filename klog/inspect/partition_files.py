@@ -32,6 +32,7 @@ from klog.values import NamedTuple
 
 Paths = str | os.PathLike[str] | Iterable[str | os.PathLike[str]]
 T = TypeVar("T")
+G = TypeVar("G")
 LOOKS_MAX = 10  # a busy cleaner removes files several times a second
 SUFFIXES = {"log": ".log", "index": ".index", "snapshot": ".snapshot"}
 
@@ -109,7 +110,7 @@ def items(path: str, offset: int = 0) -> Iterator[tuple[str, Item]]:
                 yield file.path, item
 
 
-def settled(path: str, look: Callable[[], T], gone: T) -> T:
+def settled(path: str, look: Callable[[], T], gone: G) -> T | G:
     """Return what look() finds in the directory of a partition. It looks again if a writer has removed files meanwhile;
     gone: the result where the whole directory is removed. Raises FileNotFoundError if files go all the time."""
     for left in reversed(range(LOOKS_MAX)):

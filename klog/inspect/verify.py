@@ -52,6 +52,7 @@ from klog.inspect.files import (
     read_small,
 )
 from klog.inspect.partition_check import Facts, PartitionCheck
+from klog.inspect.partition_files import settled
 from klog.inspect.texts import parse_audit, parse_checkpoint, parse_clean_shutdown, parse_properties, parse_versioned
 from klog.log.core import LogCore
 from klog.log.directory import reader_positions
@@ -71,8 +72,9 @@ TopicFacts = tuple[dict[str, str], set[str], dict[str, int]]
 def verify(path: str | os.PathLike[str], progress: Progress | None = None) -> Report:
     """Check a log.dir or one partition directory and report all problems. Changes nothing, takes no lock.
 
-    Raises OSError if the directory, or that of a partition in it, cannot be read, or if it is neither a log.dir nor a
-    partition; everything else is a problem in the report.
+    A partition of a log.dir that is deleted meanwhile is left out. Raises OSError if the directory, or that of a
+    partition in it, cannot be read, or if it is neither a log.dir nor a partition; everything else is a problem in the
+    report.
     """
     where = arguments.path("path", path)
     arguments.function("progress", progress)
@@ -145,20 +147,26 @@ def verify_each(paths: Sequence[str], examined: Mapping[str, Examined], step: Ca
     root = _facts_beside(paths[0]) if paths else None
     for path in paths:
         facts = root.facts(os.path.basename(path)) if root is not None else Facts()
-        reports.append(_settled(path, facts, step, examined))
+        reports.append(_settled(path, facts, step, examined) or Report(path))
     return reports
 
 
 def _settled(
     path: str, facts: Facts, step: Callable[[int], None], examined: Mapping[str, Examined] | None = None
-) -> Report:
-    """Check a partition; up to twice again if there are problems and a writer has added or removed files meanwhile."""
-    for _ in range(_LOOKS_MAX):
-        report, names = Report(path), names_in(path)
-        PartitionCheck(report, path, facts, step, examined).run()
-        if not report.problems or names_in(path) == names:
-            break
-    return report
+) -> Report | None:
+    """Check a partition; up to twice again if there are problems and a writer has added or removed files meanwhile.
+    Returns None if the directory is removed meanwhile."""
+
+    def look() -> Report:
+        for _ in range(_LOOKS_MAX):
+            report, names = Report(path), names_in(path)
+            PartitionCheck(report, path, facts, step, examined).run()
+            if not report.problems or names_in(path) == names:
+                break
+        return report
+
+    found = settled(path, look, None)
+    return found if is_directory(path) else None
 
 
 def _facts_beside(path: str) -> _Root:
@@ -202,18 +210,23 @@ def _partitions(report: Report, root: _Root, paths: list[str], progress: Progres
 
     for path in paths:
         facts = root.facts(os.path.basename(os.path.abspath(path)))
-        report.include(_settled(path, values.replace(facts, deleted_to=log_start), step))
-        report.partitions += 1
+        found = _settled(path, values.replace(facts, deleted_to=log_start), step)
+        if found is not None:
+            report.include(found)
+            report.partitions += 1
+        elif path == report.path:
+            check_directory(path)  # raises
     if progress is not None:
         progress(Event("verify", done, max(done, total), "bytes"))
 
 
 def _log_bytes(path: str) -> int:
     size = 0
-    for name in names_in(path):
-        if name.endswith(".log"):
-            with contextlib.suppress(FileNotFoundError):  # removed meanwhile, by retention
-                size += os.lstat(os.path.join(path, name)).st_size
+    with contextlib.suppress(FileNotFoundError):  # the topic was deleted meanwhile
+        for name in names_in(path):
+            if name.endswith(".log"):
+                with contextlib.suppress(FileNotFoundError):  # removed meanwhile, by retention
+                    size += os.lstat(os.path.join(path, name)).st_size
     return size
 
 

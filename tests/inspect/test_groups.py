@@ -84,6 +84,15 @@ def test_the_last_record_of_a_key_counts_and_a_transaction_counts_once_committed
     assert run("groups", tmp_path, "--group", "nobody").exit_code == 1
 
 
+def test_a_tombstone_removes_what_is_pending_too(tmp_path: Path) -> None:
+    with one_log(tmp_path, None, OFFSETS) as log:
+        in_transaction(log, 1, 0, [commit("a", 0, 6), commit("a", 1, 5)])
+        log.append([commit("a", 0, None)])
+        assert offsets(groups_at(tmp_path), "pending") == {("a", 1): (5, None)}
+        end(log, 1, "commit")
+    assert offsets(groups_at(tmp_path)) == {("a", 1): (5, None)}
+
+
 def test_offsets_expire_unless_the_group_has_members(tmp_path: Path) -> None:
     member = text("m") + b"\xff\xff" + text("c") + text("/h") + struct.pack(">ii", 1, 1) + bytes(4) + bytes(4)
 
@@ -211,6 +220,14 @@ def test_a_partition_that_a_move_has_left_in_two_directories_counts_once(tmp_pat
     write(RealFiles(), str(paths[1] / "t-0"), MoveNote(("t", 0), str(paths[0]), True, 1))
     (found,) = transactions(paths)["open"]
     assert (found["topic"], found["producer_id"], found["first_offset"]) == ("t", 1, 0)
+    (tmp_path / "c").mkdir()
+    shutil.copytree(paths[1] / "t-0", tmp_path / "c" / "t-0")
+    with one_log(tmp_path / "d", None, OFFSETS) as log:
+        log.append([commit("a", 0, 1)])
+    with klog.Log.open(tmp_path / "c" / "t-0") as log:
+        log.append([(b"k", b"v")] * 3)
+    for order in ([paths[0], tmp_path / "c"], [tmp_path / "c", paths[0]]):
+        assert offsets(groups_at([*order, tmp_path / "d"])) == {("a", 0): (1, 3)}, "the end of the copy"
     with klog.Log.open(paths[0] / "t-0") as log:
         log.append([(b"k", b"v")])
     assert len(transactions(paths)["open"]) == 2, "it is not certain which one is needed"

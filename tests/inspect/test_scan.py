@@ -10,9 +10,10 @@ from hypothesis import strategies as st
 
 from klog.codec import crc32c
 from klog.inspect import batches
-from klog.inspect.batches import Broken, Found, scan
+from klog.inspect.batches import Broken, Found, batch_at, scan
 from klog.inspect.files import ReadOnlyFile
 from klog.record import encode
+from tests.support.legacy_reference import Message, encode_message
 
 BATCH = encode([(b"k", b"value")] * 3)
 
@@ -101,6 +102,58 @@ def test_the_bytes_of_false_headers_are_limited(tmp_path: Path, monkeypatch: pyt
     items = _scan(tmp_path / "log", data)
     assert [type(item) for item in items] == [Broken]
     assert 8 * len(data) < sum(checked) <= batches.RESYNC_FACTOR * len(data) + batches.WINDOW
+
+
+class _Counting(ReadOnlyFile):
+    """count: the bytes that were read."""
+
+    count = 0
+
+    def read_at(self, position: int, size: int) -> bytes:
+        data = super().read_at(position, size)
+        self.count += len(data)
+        return data
+
+
+def _old(offset: int) -> bytes:
+    return encode_message(Message(offset % 2, offset, b"key", b"value"))
+
+
+def _long(offset: int, magic: int, count: int) -> bytes:
+    """An intact batch, then a header whose length is almost the rest of `count` such pairs."""
+    head = bytearray(_batch(offset)[:61])
+    rest = (len(BATCH) + len(head)) * (count - offset // 3) - len(BATCH) - 20
+    head[8:12], head[16] = max(rest, 0).to_bytes(4, "big"), magic
+    return _batch(offset) + head
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        pytest.param(b"".join(_long(3 * each, 2, 2000) for each in range(2000)), id="long batches"),
+        pytest.param(b"".join(_long(3 * each, 1, 2000) for each in range(2000)), id="long old messages"),
+        pytest.param(b"".join(map(_old, range(1000))), id="old messages"),
+        pytest.param(b"".join(_batch(3 * each) + b"\x02" for each in range(1000)), id="damage"),
+        pytest.param(b"".join(_batch(3 * each) + _old(each)[:-1] for each in range(1000)), id="cut old messages"),
+    ],
+)
+@pytest.mark.parametrize("window", [2000, batches.WINDOW])
+def test_the_bytes_of_many_items_are_read_a_few_times(
+    data: bytes, window: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "WINDOW", window)
+    (tmp_path / "log").write_bytes(data)
+    with _Counting(str(tmp_path / "log")) as file:
+        assert sum(item.end - item.position for item in scan(file)) == len(data)
+        assert file.count < (batches.RESYNC_FACTOR + 8) * len(data) + batches.WINDOW
+
+
+def test_one_batch_is_read_alone(tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(b"".join(_batch(3 * each) for each in range(1000)))
+    with _Counting(str(tmp_path / "log")) as file:
+        batch = batch_at(file, 5 * len(BATCH))
+        assert batch is not None and batch.base_offset == 15
+        assert file.count < 2 * len(BATCH)
 
 
 @given(st.lists(st.one_of(st.binary(max_size=80), st.integers(0, 50).map(_batch), st.just(b"\x02" * 30)), max_size=8))

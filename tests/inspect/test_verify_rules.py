@@ -18,7 +18,7 @@ from klog.clock import ManualClock
 from klog.inspect import verify
 from klog.inspect.entries import OFFSET_ENTRY
 from klog.inspect.files import ROOT_CHECKPOINTS
-from klog.progress import Event
+from klog.progress import Event, Progress
 from klog.record import encode
 from tests.support import golden
 from tests.support.batches import NOW, batch, marker, transactional
@@ -364,6 +364,46 @@ def test_what_a_writer_removes_meanwhile_is_no_problem(data: Path, monkeypatch: 
     assert _kinds(data) == ["leftover"]
     _meanwhile(monkeypatch, data / "t-0" / f"{0:020d}.log", (data / name).unlink)
     assert verify(data).problems == []
+
+
+DELETED = "t-0.0123456789abcdef0123456789abcdef-delete"
+
+
+@pytest.mark.parametrize("first", ["log-start-offset-checkpoint", f"a-0/{0:020d}.log", f"t-0/{0:020d}.log"])
+@pytest.mark.parametrize("progress", [None, lambda event: None])
+def test_a_topic_that_is_deleted_meanwhile_is_left_out(
+    data: Path, monkeypatch: pytest.MonkeyPatch, first: str, progress: Progress | None
+) -> None:
+    with klog.open(data) as logs:
+        logs.create_topic("a")
+        logs.append("a", [(b"k", b"v")])
+    opened = _meanwhile(monkeypatch, data / first, lambda: os.rename(data / "t-0", data / DELETED))
+    report = verify(data, progress)
+    assert opened and [each for each in report.problems if "t-0" in each.path] == []
+    assert report.partitions == 1
+
+
+def test_the_partition_that_is_named_must_stay(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    _meanwhile(monkeypatch, data / "t-0" / f"{0:020d}.log", lambda: os.rename(data / "t-0", data / DELETED))
+    with pytest.raises(FileNotFoundError, match="t-0"):
+        verify(data / "t-0")
+
+
+@pytest.mark.parametrize("make", [Path.mkdir, lambda path: path.symlink_to("/nowhere")])
+def test_a_metadata_snapshot_that_is_no_file_is_a_problem(data: Path, make: Callable[[Path], object]) -> None:
+    path = data / "t-0" / f"{0:020d}-{0:010d}.checkpoint"
+    make(path)
+    (problem,) = verify(data).problems
+    assert problem.path == str(path) and "a log directory holds only files" in problem.message
+
+
+def test_a_metadata_snapshot_that_is_deleted_meanwhile_is_no_problem(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = data / "t-0" / f"{0:020d}-{0:010d}.checkpoint"
+    path.write_bytes(encode([(b"k", b"v")]))
+    opened = _meanwhile(monkeypatch, path, path.unlink)
+    assert verify(data).problems == [] and opened
 
 
 def test_a_recovery_drops_transactions_below_the_log_start(tmp_path: Path) -> None:
