@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from klog.broker.context import RequestContext
+    from klog.network import Connection
     from klog.protocol import Message
     from klog.security import Outcome, Sasl, SaslSession
 
@@ -31,14 +32,16 @@ class Authentication:
         """The APIs of this component."""
         return {ApiKey.SASL_HANDSHAKE: self.handshake, ApiKey.SASL_AUTHENTICATE: self.authenticate}
 
+    def admits(self, connection: Connection, api: ApiKey) -> bool:
+        """Does the state of the connection allow requests of this API? It can change by a request of its own, or to a
+        session that has ended."""
+        return not connection.listener.authenticates or self._session(connection).allows(api)
+
     def admit(self, context: RequestContext, go_on: Callable[[], None]) -> bool:
-        """Does the state of its connection allow the request?"""
-        connection = context.connection
-        if not connection.listener.authenticates:
+        """Does the state of its connection allow the request? One that admits() did not allow has an empty message."""
+        if self.admits(context.connection, context.api):
             return True
-        session = self._session(context)
-        if session.allows(context.api):
-            return True
+        session = self._session(context.connection)
         response: Any = error_response(context.api, context.version, context.message, ErrorCode.ILLEGAL_SASL_STATE)
         if session.expired or not getattr(response, "error_code", 0):
             context.close()
@@ -46,10 +49,9 @@ class Authentication:
             context.refuse_authentication(response)
         return False
 
-    def _session(self, context: RequestContext) -> SaslSession:
-        connection = context.connection
+    def _session(self, connection: Connection) -> SaslSession:
         if connection.state is None:
-            connection.state = self._sasl.session(context.listener, str(connection.peer[0]))
+            connection.state = self._sasl.session(connection.listener.name, str(connection.peer[0]))
         session: SaslSession = connection.state
         return session
 
@@ -57,13 +59,13 @@ class Authentication:
         """Choose a mechanism."""
         if not context.connection.listener.authenticates:
             return error_response(context.api, context.version, request, ErrorCode.ILLEGAL_SASL_STATE)
-        return self._apply(context, self._session(context).handshake(context.version, request))
+        return self._apply(context, self._session(context.connection).handshake(context.version, request))
 
     def authenticate(self, context: RequestContext, request: Any) -> Message | None:
         """A step of the exchange."""
         if not context.connection.listener.authenticates:
             return error_response(context.api, context.version, request, ErrorCode.ILLEGAL_SASL_STATE)
-        return self._apply(context, self._session(context).authenticate(request))
+        return self._apply(context, self._session(context.connection).authenticate(request))
 
     def _apply(self, context: RequestContext, outcome: Outcome) -> Message | None:
         if outcome.refuse:

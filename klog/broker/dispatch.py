@@ -9,6 +9,7 @@ an exception of a handler                                    logged; the respons
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any, Protocol
 
 from klog.broker.api_versions import unknown_version
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 
     from klog.broker.api_versions import Release
     from klog.clock import Clock
+    from klog.network import Connection
     from klog.network import Request as NetworkRequest
     from klog.protocol import Message
 
@@ -47,7 +49,8 @@ class Dispatcher:
 
     slow: the APIs that may wait for a disk; the others are handled in the network thread. throttle: (context, seconds
     of a thread's time) -> how long the client waits, in ms. connection_delay: of an address, see klog.network.Handler.
-    release: the one that this broker passes for.
+    admits: may a connection make requests of an API now? If not, their bytes are not read, and the first gate refuses
+    them. release: the one that this broker passes for.
     """
 
     def __init__(
@@ -59,6 +62,7 @@ class Dispatcher:
         authorize: Callable[[RequestContext, str, str, str], bool] | None = None,
         throttle: Callable[[RequestContext, float], int] | None = None,
         connection_delay: Callable[[str], int] | None = None,
+        admits: Callable[[Connection, ApiKey], bool] | None = None,
         gates: tuple[Gate, ...] = (),
         metrics: RequestMetrics | None = None,
         release: Release | None = None,
@@ -69,6 +73,7 @@ class Dispatcher:
         self._authorize = authorize
         self._throttle = throttle
         self.connection_delay = connection_delay
+        self._admits = admits
         self._gates = gates
         self._release = release
         self.metrics = metrics or RequestMetrics()
@@ -87,7 +92,8 @@ class Dispatcher:
     def __call__(self, request: NetworkRequest) -> None:
         """Handle a request."""
         try:
-            decoded = decode_request(request.frame)
+            admits = self._admits
+            decoded = decode_request(request.frame, None if admits is None else partial(admits, request.connection))
         except UnsupportedVersion as error:
             self._unsupported(request, error)
             return

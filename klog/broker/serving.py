@@ -110,6 +110,7 @@ class Serving:
         self._epochs = epochs
         self._metrics = RequestMetrics()
         authentication = self._protection.authentication()
+        self._admits = None if authentication is None else authentication.admits
         self._gates = gates if authentication is None else (authentication, *gates)
         self._slow = late_apis.ADMIN_SLOW | SLOW_PROTECTION | _SLOW_TRANSACTIONS
         if syncs:
@@ -205,6 +206,7 @@ class Serving:
             authorize=self._protection.authorize(),
             throttle=self._protection.throttle_handled,
             connection_delay=self._protection.throttle_connection,
+            admits=self._admits,
             gates=self._gates,
             metrics=self._metrics,
             release=self._release,

@@ -20,6 +20,8 @@ from klog.protocol.classes import message as class_of
 from klog.values import NamedTuple
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from typing_extensions import Buffer
 
 _START = struct.Struct(">hhi")  # api key, version and correlation id, in every version of the header
@@ -47,8 +49,9 @@ class Request(NamedTuple):
     message: Any
 
 
-def decode_request(frame: Buffer) -> Request:
-    """The request in a frame without its size.
+def decode_request(frame: Buffer, wants: Callable[[ApiKey], bool] | None = None) -> Request:
+    """The request in a frame without its size. wants: of its API; if it returns false, only the header is decoded, and
+    the message is an empty one.
 
     Raises UnsupportedVersion with the header's fields for an API or version that klog does not know: of ApiVersions,
     respond with error 35 in version 0 of the response; of another API, close the connection. Raises CorruptFrame for
@@ -63,6 +66,8 @@ def decode_request(frame: Buffer) -> Request:
         raise CorruptFrame("the bytes end inside the header; close the connection", position=view.nbytes) from None
     kind = _requests.get((key, version)) or _request_kind(key, version, correlation_id)
     header, position = decode_from(class_of("RequestHeader"), kind.header, frame, 0)
+    if wants is not None and not wants(kind.api):
+        return Request(kind.api, version, correlation_id, header.client_id, kind.message())
     # Bytes after the message are ignored, as in Kafka: librdkafka 2.16 ends Metadata 13 with a field of version 10.
     message, _ = decode_from(kind.message, version, frame, position)
     return Request(kind.api, version, correlation_id, header.client_id, message)

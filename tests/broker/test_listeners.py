@@ -9,6 +9,7 @@ import shutil
 import signal
 import socket
 import ssl
+import struct
 import subprocess
 import sys
 import time
@@ -21,7 +22,7 @@ from klog.broker import Broker
 from klog.errors import InvalidConfig
 from klog.network import Listener
 from klog.network.tls import tls_context
-from klog.protocol import ApiKey, ErrorCode, messages
+from klog.protocol import ApiKey, ErrorCode, decode_response, encode_request, messages
 from tests.support.patience import PATIENCE, until
 from tests.support.tls import Keys, made
 from tests.support.wire_client import WireClient
@@ -389,3 +390,15 @@ def test_what_a_connection_may_not_ask_yet_or_any_more_has_no_response_that_look
                 if api is ApiKey.HEARTBEAT and not lifetime_ms:
                     assert client.receive(api, version).error_code == ErrorCode.ILLEGAL_SASL_STATE
                 assert client.is_closed(), api
+
+
+def test_what_a_request_before_authentication_asks_for_is_not_read(tmp_path: Path) -> None:
+    """To read 512 KiB, and to respond to each part of it, takes a second of a processor."""
+    with Broker(tmp_path, listeners=["SASL_PLAINTEXT://127.0.0.1:0"]) as broker:
+        (frame,) = encode_request(ApiKey.HEARTBEAT, 4, 1, "me", messages.Heartbeat.Request(group_id="g" * 99))
+        for damaged in (frame[4:-40], frame[4:-40] + b"\xff" * 40):
+            with WireClient(broker.bootstrap_servers) as client:
+                client.socket.sendall(struct.pack(">i", len(damaged)) + damaged)
+                _, response = decode_response(ApiKey.HEARTBEAT, 4, client.frame())
+                assert response.error_code == ErrorCode.ILLEGAL_SASL_STATE
+                assert client.is_closed()
