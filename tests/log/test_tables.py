@@ -78,6 +78,57 @@ def test_row_groups_end_at_a_size_in_memory(log: klog.Log, tmp_path: Path, monke
     assert done == [*(sum(batches[: n + 1]) for n in range(len(batches))), 51]
 
 
+@pytest.fixture
+def small_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    """More than one batch is too large for a set of columns, as 2 GiB of keys or values are."""
+    make = klog.record.columns
+
+    def small(buffer: Any, **request: Any) -> Any:
+        if len(list(klog.record.decode(buffer, verify_crc=False, lazy=True))) > 1:
+            raise OverflowError("one set of columns holds less than 2 GiB")
+        return make(buffer, **request)
+
+    monkeypatch.setattr(klog.record, "columns", small)
+
+
+@pytest.mark.usefixtures("small_columns")
+def test_a_chunk_too_large_for_one_set_of_columns_is_read_batch_by_batch(log: klog.Log) -> None:
+    found = list(log.read(3, 49).columns(["offset", "value"]))
+    assert len(found) == len(list(log.read(3, 49).batches())) == 3
+    assert log.read(3, 49).to_arrow()["value"].to_pylist() == [row[1] for row in ROWS[3:49]]
+    assert log.read(decode="utf8").to_polars()["value"].to_list()[:50] == [f"v{n}" for n in range(50)]
+    log.append([(b"%d" % n, b"new") for n in range(40)])
+    latest = log.latest_by_key()
+    assert dict(zip(*(latest.to_arrow()[name].to_pylist() for name in ("key", "value")), strict=True)) == {
+        b"k": b"v49",
+        **{b"%d" % n: b"new" for n in range(40)},
+    }
+
+
+@pytest.mark.usefixtures("small_columns")
+def test_a_named_reader_goes_on_after_each_of_these_batches(tmp_path: Path) -> None:
+    with klog.open(tmp_path, create=True) as logs:
+        logs.create_topic("t", config={"max.message.bytes": 300})
+        logs.append("t", ROWS[:50])
+        position = 0
+        with logs.reader("t", "name") as reader:
+            for columns in reader.columns(["offset"]):
+                position += columns.num_rows
+                assert reader.position == {0: position}
+        assert position == 50
+
+
+@pytest.mark.usefixtures("small_columns")
+def test_the_rows_before_damage_in_such_a_chunk(log: klog.Log) -> None:
+    batches = list(log.read().batches())
+    damage(log)
+    sets = log.read().columns(["offset"])
+    assert [next(sets).num_rows for _ in batches[:-1]] == [each.count for each in batches[:-1]]
+    with pytest.raises(CorruptBatch) as caught:
+        next(sets)
+    assert caught.value.position == batches[-1].position and caught.value.next_offset == len(ROWS)
+
+
 @pytest.mark.parametrize("method", ["to_arrow", "to_pandas", "to_polars"])
 def test_damage_is_the_error_of_klog(log: klog.Log, method: str) -> None:
     damage(log)

@@ -18,7 +18,7 @@ from klog.log.state.segments import locate, number_of
 from klog.logger import logger_of
 from klog.record import Record, RecordBatch
 from klog.segment import AbortedTransaction
-from klog.values import dataclass
+from klog.values import dataclass, replace
 
 _log = logger_of("log")
 CHUNK_BYTES = 1 << 20
@@ -34,7 +34,7 @@ class FetchedChunk:
     not count.
     """
 
-    buffer: AlignedBuffer
+    buffer: AlignedBuffer | memoryview
     origin: tuple[str, int]
     path: str
     file_position: int
@@ -73,6 +73,22 @@ class FetchedChunk:
             on_damage=on_damage,
             **self.request,
         )
+
+    def split(self) -> Iterator[FetchedChunk]:
+        """The parts of the chunk that are one batch each. Raises CorruptBatch where a header is damaged."""
+        whole = memoryview(self.buffer)
+        for batch in record_package.decode(
+            whole, path=self.path, file_position=self.file_position, verify_crc=False, lazy=True
+        ):
+            at = batch.position - self.file_position
+            yield replace(
+                self,
+                buffer=whole[at : at + batch.size],
+                file_position=batch.position,
+                stop=min(self.stop, batch.next_offset),
+            )
+            if batch.next_offset >= self.stop:
+                return
 
 
 def _ranges(aborted: Sequence[AbortedTransaction]) -> tuple[tuple[int, int, int], ...]:

@@ -106,12 +106,23 @@ class LatestOfLog:
     def columns(self, fields: Sequence[str]) -> Iterator[record_package.Columns]:
         """The latest records as Arrow arrays, in the order of offsets, none of them empty."""
         for chunk, offsets in self._chunks():
-            columns = record_package.columns(
-                chunk.buffer, fields=fields, origin=chunk.origin, offsets=offsets, **chunk.request
-            )
-            if columns.num_rows != len(offsets):
-                raise self._removed(offsets[0])
-            yield columns
+            try:
+                yield self._columns_of(chunk, offsets, fields)
+            except OverflowError:  # 2 GiB of keys or values after decompression: batch by batch
+                at = 0
+                for part in chunk.split():
+                    end = bisect_left(offsets, part.stop, at)
+                    if at < end:
+                        yield self._columns_of(part, offsets[at:end], fields)
+                    at = end
+
+    def _columns_of(self, chunk: FetchedChunk, offsets: array[int], fields: Sequence[str]) -> record_package.Columns:
+        columns = record_package.columns(
+            chunk.buffer, fields=fields, origin=chunk.origin, offsets=offsets, **chunk.request
+        )
+        if columns.num_rows != len(offsets):
+            raise self._removed(offsets[0])
+        return columns
 
     def _chunks(self) -> Iterator[tuple[FetchedChunk, array[int]]]:
         """The chunks that hold latest records, each with their offsets. What lies between two chunks is not read."""

@@ -174,7 +174,8 @@ class LogReader(tables.Tabular):
         return BatchHeaders(self._parts, HeaderFields(fields))
 
     def columns(self, fields: Sequence[str] | None = None, *, views: bool = False) -> Iterator[record_package.Columns]:
-        """The range as Arrow arrays, one non-empty set per chunk.
+        """The range as Arrow arrays, one non-empty set per chunk; per batch where a chunk has 2 GiB of keys or values
+        after decompression.
 
         fields: names of columns in order, also leader_epoch, topic and partition; by default those of the reader.
         views: keys and values point into the chunk instead of being copied. The chunk lives as long as they do.
@@ -191,6 +192,9 @@ class LogReader(tables.Tabular):
             damage, whole = None, memoryview(chunk.buffer)
             try:
                 columns = self._columns_of(chunk, whole, fields, views)
+            except OverflowError:
+                yield from self._columns_of_batches(log, chunk, fields, views)
+                continue
             except CorruptBatch as error:
                 damage = error
                 note_next_offset(log, error, chunk.start)
@@ -201,6 +205,19 @@ class LogReader(tables.Tabular):
                 yield chunk, columns
             if damage is not None:
                 raise damage
+
+    def _columns_of_batches(
+        self, log: LogCore, chunk: FetchedChunk, fields: Sequence[str], views: bool
+    ) -> Iterator[tuple[FetchedChunk, record_package.Columns]]:
+        """The batches of a chunk as pairs (part of the chunk, its Arrow arrays)."""
+        try:
+            for part in chunk.split():
+                columns = self._columns_of(part, memoryview(part.buffer), fields, views)
+                if columns.num_rows:
+                    yield part, columns
+        except CorruptBatch as error:
+            note_next_offset(log, error, chunk.start)
+            raise
 
     def _columns_of(
         self, chunk: FetchedChunk, buffer: memoryview, fields: Sequence[str], views: bool
