@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import random
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,14 +10,15 @@ from pathlib import Path
 import pytest
 
 from tests.interop.conftest import kafka, kafka_classes
+from tests.support import seeds
 
 __all__ = ["crash_seed", "kafka", "kafka_classes", "quick_path"]
 
 
 @pytest.fixture
 def crash_seed() -> int:
-    """KLOG_CRASH_SEED, or a random seed. The message of a failure contains it."""
-    return int(os.environ.get("KLOG_CRASH_SEED") or random.randrange(1 << 32))
+    """The seed of the run."""
+    return seeds.drawn()
 
 
 @pytest.fixture

@@ -1,9 +1,9 @@
 """Makes every allocation of klog's C and Cython code fail, in a process with intercept.c preloaded: see
 test_every_fault.py.
 
-    python -m tests.crash.every_allocation STRIDE [OPERATION]
+    python -m tests.crash.every_allocation STRIDE FIRST [OPERATION]
 
-For N = 1, 1 + STRIDE, ... until the operation makes fewer than N allocations: the Nth one fails; for every tenth N also
+For N = FIRST, FIRST + STRIDE, ... until the operation makes fewer than N allocations: the Nth one fails; for every tenth N also
 all later ones. The operation must raise MemoryError or one of klog's errors, or succeed without the memory. Its log
 must keep every acknowledged record, and the same process must be able to run the operation again.
 """
@@ -94,7 +94,7 @@ def run(operation: Operation, root: Path, book: Book, first: int, times: int) ->
     return 0
 
 
-def main(stride: str, only: str = "") -> None:
+def main(stride: str, begin: str, only: str = "") -> None:
     load_all()
     OPERATIONS.update(MORE)
     result: dict[str, Any] = {"wrong": [], "failed": {}}
@@ -107,7 +107,7 @@ def main(stride: str, only: str = "") -> None:
                 continue
             sweep.copy(name, fresh=True)
             for times in (1, ALWAYS):
-                first = 1
+                first = int(begin)
                 while True:
                     root, book, output = sweep.copy(name), Book(), Path(at) / "output"
                     output.unlink(missing_ok=True)

@@ -23,6 +23,7 @@ from tests.support.abandon import abandon
 from tests.support.batches import NOW
 from tests.support.crash_files import CrashFiles, until_done
 from tests.support.power_cuts import AT_THE_END, PowerCuts
+from tests.support.seeds import third
 
 WITH_EXCHANGES = 1  # a seed of a repair
 
@@ -77,9 +78,10 @@ def test_a_repair_makes_durable_what_a_killed_one_has_exchanged(tmp_path: Path) 
 @pytest.mark.deep
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("name", [*JOBS, "repair"])
-def test_a_job_goes_on_after_a_death_at_any_operation(tmp_path: Path, name: str) -> None:
+def test_a_job_goes_on_after_a_death_at_a_third_of_its_operations(tmp_path: Path, name: str, crash_seed: int) -> None:
     cut, how = (cut_repair, {"seed": 2}) if name == "repair" else (cut_job, {"seed": 2, "name": name})
-    die_at(cut, tmp_path, range(len(steps_of(cut, tmp_path / "alive", **how))), **how)  # type: ignore[arg-type]
+    steps = range(len(steps_of(cut, tmp_path / "alive", **how)))  # type: ignore[arg-type]
+    die_at(cut, tmp_path, third(steps, crash_seed), **how)  # type: ignore[arg-type]
 
 
 def is_durable(root: Path, files: CrashFiles, name: str) -> bool:

@@ -1,6 +1,7 @@
 """SIGKILL at every system call of every operation of the engine, and in the middle of every write: F1, F2.
 
-The ordinary run kills at a few calls, different ones for each operation; `deep` at all calls that change something.
+The ordinary run kills at a few calls, different ones for each operation; `deep` at a third of the calls that change
+something.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from tests.crash.interrupted import OPERATIONS
 from tests.crash.operations import Book
 from tests.support.child import in_new_process
 from tests.support.killer import killed_at
+from tests.support.seeds import third
 
 SAMPLE = 3
 
@@ -68,13 +70,13 @@ def test_a_kill_at_some_system_calls_of_every_operation(quick_path: Path, name: 
 @pytest.mark.deep
 @pytest.mark.timeout(1800)
 @pytest.mark.parametrize("name", OPERATIONS)
-def test_a_kill_at_every_system_call_of_every_operation(quick_path: Path, name: str) -> None:
-    in_new_process(kill_at_every_call, quick_path, name)
+def test_a_kill_at_a_third_of_the_system_calls_of_every_operation(quick_path: Path, name: str, crash_seed: int) -> None:
+    in_new_process(kill_at_a_third_of_the_calls, quick_path, name, crash_seed)
 
 
-def kill_at_every_call(place: Path, name: str) -> None:
+def kill_at_a_third_of_the_calls(place: Path, name: str, seed: int) -> None:
     kills = Kills(place, name)
-    for nth in kills.calls():
+    for nth in third(kills.calls(), seed):
         kills.at(nth)
-    for nth in kills.calls(tear=True):
+    for nth in third(kills.calls(tear=True), seed):
         kills.at(nth, tear=True)

@@ -1,6 +1,6 @@
 """A commit of staged files that a SIGKILL, a failing disk or a power cut stops at any point is whole or absent.
 
-The ordinary run stops at a sample of the steps; `deep` at all.
+The ordinary run stops at a sample of the steps; `deep` at each failure and power cut, and at a third of the kills.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from tests.support.crash_files import CrashFiles
 from tests.support.failing_files import FailingFiles
 from tests.support.killer import killed_at
 from tests.support.power_cuts import PowerCuts
+from tests.support.seeds import drawn, third
 
 SAMPLES = pytest.mark.parametrize("sample", [pytest.param(0, marks=[pytest.mark.deep, pytest.mark.timeout(1200)]), 10])
 
@@ -49,11 +50,13 @@ def copied(prepared: Path) -> Path:
 def kills(
     prepared: Path, work: Callable[[Path, Callable[[], None]], object], sample: int, least: int = 30
 ) -> Iterator[tuple[Path, bool]]:
-    """Yields (directory, whether the work was killed) for `sample` of the calls that change something (0: for all), and
-    for a run to the end."""
+    """Yields (directory, whether the work was killed) for `sample` of the calls that change something (0: for a third),
+    and for a run to the end."""
     calls = killed_at(0, lambda armed: work(copied(prepared), armed)).calls
     assert len(calls) > least
-    for nth in (*range(1, len(calls) + 1, len(calls) // sample if sample else 1), len(calls) + 1):
+    every = range(1, len(calls) + 1)
+    chosen = every[:: len(calls) // sample] if sample else third(every, drawn())
+    for nth in (*chosen, len(calls) + 1):
         root = copied(prepared)
         end = killed_at(nth, lambda armed, root=root: work(root, armed))  # type: ignore[misc]
         yield root, end.killed

@@ -76,7 +76,6 @@ def test_a_new_process_makes_durable_what_a_killed_one_has_left(tmp_path: Path, 
 
 def test_one_more_history(tmp_path: Path, crash_seed: int) -> None:
     """The seed is another one in each run."""
-    print(f"KLOG_CRASH_SEED={crash_seed}")
     examined(history.cut_history(tmp_path, seed=crash_seed, randoms=10, share=20))
 
 

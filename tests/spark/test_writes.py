@@ -249,7 +249,7 @@ for number in count(int(sys.argv[2])):
     print(number, flush=True)
 """
 JOBS = BEGIN + JOBS
-KILLS = 6
+KILLS = 4
 EACH = 500
 
 
