@@ -2,6 +2,9 @@
 """Messages from bytes: the sink of csrc/wire.h that makes Python objects.
 
 Records become memoryviews of the input, without a copy; other fields are copied.
+
+The garbage collector does not run meanwhile: the objects of a large message are all in use, and to search them again and
+again takes five times as long as to make them, while other threads wait for the GIL.
 """
 
 from cpython.buffer cimport PyBUF_SIMPLE, PyBuffer_Release, PyObject_GetBuffer
@@ -36,6 +39,8 @@ cdef extern from "Python.h":
     PyObject *Py_None
     PyObject *Py_True
     PyObject *Py_False
+    int PyGC_Disable() nogil
+    int PyGC_Enable() nogil
 
 cdef struct Frame:
     PyObject *target
@@ -186,7 +191,7 @@ cdef object walk(ObjectProgram program, object buffer, Py_ssize_t position, Py_s
     cdef kl_wire_location_t location
     cdef Py_buffer held
     cdef size_t used = 0
-    cdef int status
+    cdef int status, collects
     try:
         PyObject_GetBuffer(buffer, &held, PyBUF_SIMPLE)
     except (TypeError, BufferError):
@@ -197,7 +202,12 @@ cdef object walk(ObjectProgram program, object buffer, Py_ssize_t position, Py_s
     try:
         if position > held.len:
             raise ValueError(f"position={position}: the buffer has {held.len} bytes")
-        status = kl_wire_decode(&program.c, d.base + position, held.len - position, &SINK, &d, &used, &location)
+        collects = PyGC_Disable()
+        try:
+            status = kl_wire_decode(&program.c, d.base + position, held.len - position, &SINK, &d, &used, &location)
+        finally:
+            if collects:
+                PyGC_Enable()
         if status != KL_OK:
             raise corrupt(program, text_of(status), program.path(&location), location.at - d.base)
         after[0] = position + <Py_ssize_t>used
