@@ -294,8 +294,8 @@ _LINES: dict[str, Callable[[dict[str, Any]], str]] = {
         f"lastStableOffset: {e['last_stable_offset']}"
     ),
     "producer": _producer,
-    "offset": lambda e: f"{e['topic']} {e['partition']} {e['offset']}",
-    "audit": lambda e: to_json(e["content"]),
+    "offset": lambda e: f"{printable(e['topic'])} {e['partition']} {e['offset']}",
+    "audit": lambda e: printable(to_json(e["content"])),
     "epoch": lambda e: f"epoch: {e['epoch']} startOffset: {e['start_offset']}",
     "gap": lambda e: f"end: {e['end']} baseOffset: {e['base_offset']}",
     "document": _document,

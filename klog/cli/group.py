@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 import click
 
 from klog import __version__
-from klog.cli.output import Printed, error_fields, os_error, print_json
+from klog.cli.output import Printed, error_fields, os_error, print_json, printable
 from klog.cli.signals import ended_by_signals
 from klog.cli.streams import STDOUT, discard_stdout, prepare_streams, print_any_name, print_json_as_utf_8
 from klog.errors import (
@@ -157,8 +157,8 @@ def failed(error: BaseException, *, as_json: bool) -> int:
 
 def _report(message: str, *notes: str) -> None:
     with contextlib.suppress(OSError):  # of a terminal that has closed
-        for line in (message, *notes):
-            click.echo(f"klog: {line}", err=True)
+        for text in (message, *notes):
+            click.echo("klog: " + "\n".join(map(printable, text.split("\n"))), err=True)
 
 
 @click.group(

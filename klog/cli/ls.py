@@ -67,7 +67,7 @@ def _print(found: list[dict[str, Any]]) -> None:
         click.echo("klog: no topics here yet", err=True)
     for each in found:
         for other in each["other"]:
-            click.echo(f"klog: {other['path']}: {other['state']}", err=True)
+            click.echo(f"klog: {printable(other['path'])}: {other['state']}", err=True)
 
 
 def _row(topic: dict[str, Any], entry: dict[str, Any]) -> tuple[Any, ...]:

@@ -16,7 +16,7 @@ LOGS_MAX = 20
 _LOCAL = ("ext4", "xfs", "btrfs", "zfs", "f2fs")
 _UNSAFE, _SLOW = ("nobarrier", "barrier=0", "ro"), ("strictatime", "sync", "dirsync")
 _SAMPLED_MIN = 16 << 20
-_OF_A_WRITER = ("cleanable", "cleaner_threads", "flush_time", "flush_rate", "unflushed_bytes", "page_cache")
+_OF_A_WRITER = ("cleanable", "log_end", "cleaner_threads", "flush_time", "flush_rate", "unflushed_bytes", "page_cache")
 
 
 def examine(machine: Machine, engine: Engine) -> HealthReport:
@@ -178,7 +178,7 @@ def _why_unknown(check: str, machine: Machine, engine: Engine) -> str:
     if check in ("descriptors", "maps"):
         running = "the kernel does not show it of this process" if machine.process else "no klog process writes here"
         return f"{running}; a broker leaves no process id"
-    if check in ("log_readable", "segments", "timestamps", "cleanable", "unflushed_bytes"):
+    if check in ("log_readable", "log_end", "segments", "timestamps", "cleanable", "unflushed_bytes"):
         return "no log is loaded, or none has records"
     if check == "flush_time":
         return "nothing has been flushed yet"

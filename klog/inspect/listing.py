@@ -12,7 +12,7 @@ from typing import Any
 
 from klog import arguments
 from klog.disk import FileState, check_directory, exists, file_state, is_directory, naming_the_next_step
-from klog.errors import CorruptData
+from klog.errors import CorruptBatch, CorruptData
 from klog.inspect.batches import HEADER, Broken, Found, plausible, scan
 from klog.inspect.entries import parse_offset_index, parse_time_index
 from klog.inspect.files import (
@@ -221,11 +221,18 @@ def _last_segment(path: str, base: int) -> tuple[int, int | None, str | None]:
     with ReadOnlyFile(os.path.join(path, f"{base:020d}.log")) as file:
         end = base
         problem = None
+        error: CorruptBatch | None
         for item in scan(file, _position_before(file, path, base, None)):
             if isinstance(item, Found):
-                end = item.batch.next_offset
-                latest = max(latest if latest is not None else -1, item.batch.max_timestamp)
-                error = item.error
+                batch, error = item.batch, item.error
+                if batch.base_offset < end or batch.last_offset - base >= 2**31:
+                    message = f"a batch of offsets {batch.base_offset} to {batch.last_offset}, expected {end} or above"
+                    error = error or CorruptBatch(
+                        message, path=file.path, position=item.position, offset=batch.base_offset, kind="offset_order"
+                    )
+                else:
+                    end = batch.next_offset
+                    latest = max(latest if latest is not None else -1, batch.max_timestamp)
             elif isinstance(item, Broken):
                 error = None if item.torn else item.error
             else:

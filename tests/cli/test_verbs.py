@@ -33,8 +33,8 @@ BATCH_KEYS = {
 }  # fmt: skip
 
 
-def run(*args: object, input: bytes | str | None = None) -> Result:
-    result = CliRunner().invoke(cli, [str(arg) for arg in args], input=input)
+def run(*args: object, input: bytes | str | None = None, color: bool = False) -> Result:
+    result = CliRunner().invoke(cli, [str(arg) for arg in args], input=input, color=color)
     if result.exception is not None and not isinstance(result.exception, SystemExit):
         raise result.exception
     return result
@@ -146,6 +146,20 @@ def test_cat_of_an_empty_topic_is_still_json(tmp_path: Path) -> None:
         logs.create_topic("t")
     assert ok_json("cat", "--dir", tmp_path / "d", "--topic", "t")["records"] == []
     assert ok("cat", "--dir", tmp_path / "d", "--topic", "t", "--jsonl") == ""
+
+
+def test_names_from_files_cannot_move_the_cursor(tmp_path: Path) -> None:
+    klog.open(tmp_path / "d", create=True).close()
+    (tmp_path / "d" / "\x1b[31mred").mkdir()
+    (tmp_path / "d" / "recovery-point-offset-checkpoint").write_text("0\n1\n\x1b[31mred 0 5\n")
+    (tmp_path / "d" / "klog-audit.jsonl").write_text('{"version":1,"outcome":"\x9b31mred"}\n')
+    for verb in ("ls", "dump", "verify"):
+        result = run(verb, tmp_path / "d", color=True)
+        assert "31mred" in result.output
+        assert not {"\x1b", "\x9b"} & {*result.output}
+    (tmp_path / "\x1b[31mred").mkdir()
+    result = run("verify", tmp_path / "\x1b[31mred", color=True)
+    assert "\\x1b[31mred" in result.output and "\x1b" not in result.output
 
 
 def test_cat_shows_bytes_that_are_not_text(tmp_path: Path) -> None:

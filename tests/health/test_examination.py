@@ -194,6 +194,7 @@ def test_a_manager_reports_what_is_planted(tmp_path: Path) -> None:
             outside = reader.health()
         assert one(outside, "descriptors").subject == f"process {os.getpid()}"  # from .lock
         assert {"flush_rate", "cleanable", "unflushed_bytes"} <= set(outside.unknown)
+        assert outside.unknown["log_end"] == outside.unknown["flush_rate"], "only the process that writes knows it"
     (tmp_path / "data" / ".lock").write_text("pid=1 start=5\n")  # of a process that has ended
     with klog.open(tmp_path / "data", read_only=True, clock=clock) as reader:
         assert "no klog process" in reader.health().unknown["descriptors"]

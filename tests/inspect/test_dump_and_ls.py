@@ -236,6 +236,27 @@ def test_a_partition_that_has_lost_every_segment_has_a_problem(tmp_path: Path) -
         assert entry["problem"] == "no segment, but records below offset 1 were flushed: they are missing"
 
 
+@pytest.mark.parametrize(
+    ("number", "bit", "found_at", "end"),
+    [(0, 1, 1, 21), (0, 2, 1, 21), (0, 31, 0, 21), (0, 62, 0, 21), (2, 1, 2, 14), (2, 31, 2, 14), (2, 62, 2, 14)],
+)
+def test_a_base_offset_that_cannot_be_is_a_problem(
+    tmp_path: Path, number: int, bit: int, found_at: int, end: int
+) -> None:
+    """It is in no checksum. Log.open refuses such a log."""
+    with klog.open(tmp_path, create=True) as logs:
+        logs.create_topic("t")
+        for _ in range(3):
+            logs.append("t", [(b"k", b"v", NOW)] * 7)
+    path = tmp_path / "t-0" / f"{0:020d}.log"
+    data = bytearray(path.read_bytes())
+    size = len(data) // 3
+    data[number * size : number * size + 8] = (7 * number ^ 1 << bit).to_bytes(8)
+    path.write_bytes(data)
+    (entry,) = ls(tmp_path)["topics"][0]["partitions"]
+    assert f"position {found_at * size}" in entry["problem"] and entry["log_end_offset"] == end
+
+
 @pytest.mark.parametrize("again", [False, True])
 @pytest.mark.parametrize("at", ["is_directory", "_read_files"])
 def test_a_topic_that_is_deleted_meanwhile_has_no_problem(
