@@ -194,6 +194,7 @@ class Moves:
                     core.abandon(copy._core)
                     raise
                 _exchange_locked(log._core, copy._core)
+                self._registry.has_come(log)
                 core.disown(copy._core, deleted=True)
                 self._deletions.hold(copy)
         _log.info("event=moved log=%s from=%s to=%s", log.name, source.path, target.path)

@@ -110,10 +110,19 @@ class LogRegistry:
         Its logs take no more appends. They can be read only if no other directory is online.
         """
         self._catalog.file.leave_out(directory.path)
-        readable = not self._directories.online()
         for log in self.of_directory(directory):
-            if not log.closed:
-                log._core.health.fail(f"{directory.path}: {reason}", readable=readable)
+            self._fail(log, directory, reason)
+
+    def _fail(self, log: Log, directory: LogDirectory, reason: str) -> None:
+        if not log.closed:
+            log._core.health.fail(f"{directory.path}: {reason}", readable=not self._directories.online())
+
+    def has_come(self, log: Log) -> None:
+        """Take a log offline that was loaded from, or moved to, a log.dir which has failed meanwhile. Called once the
+        log is among those of that directory."""
+        for directory in self._directories:
+            if directory.offline is not None and directory.path == os.path.dirname(log.path):
+                self._fail(log, directory, directory.offline)
 
     # ---- load --------------------------------------------------------------------------------------------------------
 
@@ -149,6 +158,7 @@ class LogRegistry:
                 if replaced is not None:
                     self._traffic.retire(replaced)
                 self._logs[key] = log
+                self.has_come(log)
         except BaseException as error:
             if log is not None and isinstance(error, LogClosed) and directory.locked:  # that close waits for this one
                 with contextlib.suppress(KlogError, OSError):

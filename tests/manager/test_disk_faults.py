@@ -8,6 +8,7 @@ went on     no effect
 from __future__ import annotations
 
 import errno
+import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -133,3 +134,69 @@ def test_an_undo_leaves_a_log_offline_that_another_log_has_taken_offline_meanwhi
         with pytest.raises(StorageOffline):
             log.append([(b"k", b"x")])
         abandon(logs)
+
+
+class FailsBeside(RealFiles):
+    """When a file or directory of a partition gets its name, a flush of another log of the same log.dir fails."""
+
+    other: klog.Log | None = None
+
+    def __init__(self, name: str) -> None:
+        super().__init__()
+        self.name = name
+
+    def _named(self, path: str) -> None:
+        if self.other is not None and path.endswith(self.name):
+            other = self.other
+            with pytest.raises(OSError, match="Input/output error"):
+                other.flush()
+            self.other = None
+
+    def replace(self, path: str, data: bytes, *, private: bool = False) -> None:
+        super().replace(path, data, private=private)
+        self._named(path)
+
+    def rename(self, source: str, target: str) -> None:
+        super().rename(source, target)
+        self._named(target)
+
+    def fdatasync(self, file: LogFile) -> None:
+        if self.other is not None and file.path.startswith(self.other.path):
+            raise os_error(errno.EIO, file.path, sync=True)
+        super().fdatasync(file)
+
+
+@pytest.mark.parametrize("directories", [1, 2])
+def test_a_log_that_is_loaded_while_its_directory_fails_is_offline(tmp_path: Path, directories: int) -> None:
+    """P6. A directory that is offline writes no checkpoint, so a truncation or delete_records there would not last."""
+    files = FailsBeside("/t-1/leader-epoch-checkpoint")
+    paths = [tmp_path / "a", tmp_path / "b"][:directories]
+    logs = klog.open(paths, create=True, clock=ManualClock(NOW), files=files)
+    logs.create_topic("t", partitions=2, directory=paths[0])
+    files.other = logs.log("t", 0)
+    files.other.append([(b"k", b"v")])
+    log = logs.log("t", 1)
+    assert files.other is None and list(logs.offline_directories) == [str(paths[0])]
+    assert log.offline is not None
+    with pytest.raises(StorageOffline):
+        log.append([(b"k", b"v")])
+    abandon(logs)
+
+
+def test_a_log_that_moves_to_a_directory_that_fails_meanwhile_is_offline(tmp_path: Path) -> None:
+    files = FailsBeside("b/t-0")
+    paths = [tmp_path / "a", tmp_path / "b"]
+    logs = klog.open(paths, create=True, clock=ManualClock(NOW), files=files)
+    logs.create_topic("t", directory=paths[0])
+    logs.create_topic("u", directory=paths[1])
+    log, files.other = logs.log("t"), logs.log("u")
+    for each in (log, files.other):
+        each.append([(b"k", b"v")])
+    logs.move("t", 0, paths[1])
+    assert files.other is None and list(logs.offline_directories) == [str(paths[1])]
+    assert os.path.dirname(log.path) == str(paths[1])
+    with pytest.raises(StorageOffline):
+        log.append([(b"k", b"w")])
+    abandon(logs)
+    with klog.open(paths, clock=ManualClock(NOW)) as again:
+        assert again.log("t").count() == 1
