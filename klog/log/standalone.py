@@ -2,8 +2,9 @@
 
 Two locks exclude other writers: a flock on the partition directory (klog against klog), and a shared lock on the
 parent's `.lock`, which a broker or a LogManager locks exclusively. The clean-shutdown marker of the parent holds for
-all its partitions: a writer renames it while it works, and renames it back at close. A second writer in the same
-log.dir unlinks the renamed marker: it may crash unnoticed before the first one closes.
+all its partitions: a writer renames it while it works, and puts it back at close, after a deletion, and if the open is
+refused. A second writer in the same log.dir unlinks the renamed marker: it may crash unnoticed before the first one
+closes.
 
 A commit in progress is finished in this partition when it is opened for writing; its manifest stays for the others.
 """
@@ -37,7 +38,7 @@ from klog.disk import (
     naming_the_next_step,
     os_error,
 )
-from klog.errors import AlreadyLocked, InvalidTopic, UnknownTopicOrPartition
+from klog.errors import AlreadyLocked, InvalidTopic, KlogError, UnknownTopicOrPartition
 from klog.log.closing import abandon
 from klog.log.directory import checkpoint, cleaner_offsets
 from klog.log.directory.partition_names import parse_directory_name
@@ -163,6 +164,7 @@ class _Owner:
         """Remove the checkpoints of a log that has been deleted."""
         try:
             self.remove_checkpoints((log.topic, log.partition))
+            self.put_marker_back()
         finally:
             self._unlock()
 
@@ -196,6 +198,11 @@ class _Owner:
         self._set_start(log)
         if self.high_watermark_was_there:
             self._set(checkpoint.HIGH_WATERMARK, key, log.high_watermark)
+        self.put_marker_back()
+
+    def put_marker_back(self) -> None:
+        """Undo take_marker(), unless another writer has come since: no partition needs a recovery because of this
+        one."""
         if not self.marker_was_there or self._lock is None:
             return
         if exists(self._renamed_marker) and self._lock.alone():
@@ -411,8 +418,11 @@ def _open_to_write(
             roll_forward(log._core, manifest)
         owner.take_high_watermark(key)
         return log
-    except BaseException:
+    except BaseException as error:
         if log is not None:
             abandon(log._core)
+        elif isinstance(error, KlogError) and given.clean_shutdown is not False:  # refused: it is as clean as before
+            with contextlib.suppress(OSError):
+                owner.put_marker_back()
         owner._unlock()
         raise

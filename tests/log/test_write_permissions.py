@@ -15,7 +15,7 @@ import pytest
 import klog
 from klog import Log
 from klog.disk import DirectoryLock
-from klog.errors import AlreadyLocked, InconsistentTopicId
+from klog.errors import AlreadyLocked, CorruptLog, InconsistentTopicId
 from klog.log import closing
 from klog.log.directory import checkpoint
 from klog.log.opening import OpenLog
@@ -65,6 +65,35 @@ def test_a_single_writer_that_crashed_leaves_no_marker(tmp_path: Path) -> None:
     with Log.open(tmp_path / "a-0") as log:
         assert not log.recovery.clean_shutdown
     assert not (tmp_path / MARKER).exists() and not list(tmp_path.glob("*.aside"))
+
+
+def test_an_open_that_is_refused_leaves_the_marker(tmp_path: Path) -> None:
+    """The others of the log.dir need no recovery, and a broker finds its epoch there."""
+    two_topics(tmp_path)
+    before = (tmp_path / MARKER).read_bytes()
+    os.truncate(tmp_path / "a-0" / f"{0:020d}.log", 60)
+    with pytest.raises(CorruptLog, match="Nothing was changed"):
+        Log.open(tmp_path / "a-0")
+    assert (tmp_path / MARKER).read_bytes() == before
+    with Log.open(tmp_path / "b-0") as log:
+        assert log.recovery.clean_shutdown
+
+
+def test_an_open_that_is_refused_beside_another_writer_leaves_no_marker(tmp_path: Path) -> None:
+    two_topics(tmp_path)
+    os.truncate(tmp_path / "a-0" / f"{0:020d}.log", 60)
+    with Log.open(tmp_path / "b-0") as log:
+        log.append([(b"k", b"w")])
+        with pytest.raises(CorruptLog):
+            Log.open(tmp_path / "a-0")
+        assert not (tmp_path / MARKER).exists()
+
+
+def test_a_deletion_leaves_the_marker_for_the_others(tmp_path: Path) -> None:
+    two_topics(tmp_path)
+    Log.open(tmp_path / "a-0").delete()
+    with Log.open(tmp_path / "b-0") as log:
+        assert log.recovery.clean_shutdown
 
 
 def test_a_forked_child_holds_no_lock_of_its_parent(tmp_path: Path) -> None:
