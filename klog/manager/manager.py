@@ -151,7 +151,7 @@ class LogManager:
             self._make_logs(durability)
             self._make_work()
             if not read_only:
-                self._topic_life.take_over()
+                self._take_over()
         except BaseException:
             self._directories.unlock()
             raise
@@ -192,6 +192,17 @@ class LogManager:
         self._tasks = BackgroundTasks(
             state, broker, directories, registry, self._loading, cleaner, scheduler, clock, user
         )
+
+    def _take_over(self) -> None:
+        """Take the directories over. If that is refused, their state is still that of the last stop: no log has been
+        loaded."""
+        try:
+            self._topic_life.take_over()
+        except Exception:
+            for directory in self._directories:
+                with contextlib.suppress(KlogError, OSError):
+                    directory.stop((), clean=True)
+            raise
 
     def _begin(self, durability: Durability) -> None:
         """Finish interrupted commits, and start the thread that durability="interval" needs. If that fails, this stays

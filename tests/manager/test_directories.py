@@ -7,6 +7,7 @@ import errno
 import json
 import logging
 import os
+import shutil
 import uuid
 from pathlib import Path
 from typing import Any
@@ -505,6 +506,28 @@ def test_a_partition_in_two_directories_raises(tmp_path: Path) -> None:
     with klog.open(paths, read_only=True) as logs, pytest.raises(DuplicateLog):
         logs.log("t")
     assert not (paths[0] / ".lock").exists()
+
+
+def test_an_open_that_is_refused_leaves_the_files_of_the_last_stop(tmp_path: Path) -> None:
+    """A start without the marker recovers every log, and a broker does not find its epoch."""
+    paths = three(tmp_path)[:2]
+    with opened(paths) as logs:
+        logs.create_topic("t", directory=paths[0])
+        logs.create_topic("u", directory=paths[1])
+        for topic in ("t", "u"):
+            logs.log(topic).append([(None, b"v")])
+    marker = b'{"version":0,"brokerEpoch":7}'
+    for path in paths:
+        (path / ".kafka_cleanshutdown").write_bytes(marker)
+    before = [(path / "replication-offset-checkpoint").read_bytes() for path in paths]
+    shutil.copytree(paths[0] / "t-0", paths[1] / "t-0")
+    with pytest.raises(DuplicateLog):
+        opened(paths)
+    assert [(path / ".kafka_cleanshutdown").read_bytes() for path in paths] == [marker] * 2
+    assert [(path / "replication-offset-checkpoint").read_bytes() for path in paths] == before
+    shutil.rmtree(paths[1] / "t-0")
+    with opened(paths) as logs:
+        assert logs.clean_shutdown and logs.log("t").recovery.clean_shutdown
 
 
 def test_of_two_copies_the_one_with_another_topic_id_is_stray(tmp_path: Path) -> None:
