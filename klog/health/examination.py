@@ -78,13 +78,13 @@ def _logs(engine: Engine) -> Iterator[Finding]:
         yield from _each("cleanable", skipped, lambda log: f"the cleaner skips it: {log.uncleanable}")
         if not skipped and sound:
             yield _stated("cleanable", f"{len(sound)} logs", "ok", "the cleaner skips no log")
-        ended = [log for log in sound if log.offsets_missing]
-        yield from _each("log_end", ended, lambda log: f"{log.offsets_missing} flushed offsets were missing")
-        if not ended and sound:
-            yield _stated("log_end", f"{len(sound)} logs", "ok", "no log ended below its recovery point")
         yield from _worst(
             "unflushed_bytes", sound, lambda log: log.unflushed_bytes or 0, "{:,.0f} bytes are not flushed"
         )
+    ended = [log for log in sound if log.offsets_missing]
+    yield from _each("log_end", ended, lambda log: f"{log.offsets_missing} flushed offsets were missing")
+    if not ended and sound:
+        yield _stated("log_end", f"{len(sound)} logs", "ok", "no log ended below its recovery point")
     yield from _worst("segments", sound, lambda log: log.segments, "{:,.0f} segments")
     dated = [log for log in sound if log.max_timestamp >= 0]
     yield from _worst("timestamps", dated, lambda log: log.max_timestamp - engine.now_ms, _ahead)

@@ -189,9 +189,10 @@ class LogDirectory:
             return {}
 
     def follow(self) -> None:
-        """Read the log starts and high watermarks that have changed since, for a reader that loads a log. With those of
-        the opening it would lack records of a topic that was created again, or truncated, meanwhile."""
+        """Read the checkpoints that have changed since, for a reader that loads a log. With those of the opening it would
+        lack records of a topic that was created again, or truncated, meanwhile, or report some as missing."""
         with self._mutex:
+            self.points = self._followed(checkpoint.RECOVERY_POINT, self.points)
             self.starts = self._followed(checkpoint.LOG_START, self.starts)
             self.high_watermarks = self._followed(checkpoint.HIGH_WATERMARK, self.high_watermarks)
 

@@ -222,6 +222,19 @@ def test_a_log_without_its_last_segment_is_reported(tmp_path: Path) -> None:
     assert (found.subject, found.message) == ("t-0", "2 flushed offsets were missing")
 
 
+def test_a_reader_reports_a_log_without_its_last_segment(tmp_path: Path) -> None:
+    with klog.open(tmp_path, create=True, clock=ManualClock(NOW)) as logs:
+        logs.create_topic("t")
+        for _ in range(2):
+            logs.log("t").append([(b"k", b"v")] * 2)
+            logs.log("t").roll()
+        logs.log("t").append([(b"k", b"v")])
+    for severity in ("ok", "critical"):
+        with klog.open(tmp_path, read_only=True, clock=ManualClock(NOW)) as reader:
+            assert one(reader.health(), "log_end").severity == severity
+        (tmp_path / "t-0" / f"{4:020}.log").unlink(missing_ok=True)
+
+
 def test_the_thresholds_are_documented() -> None:
     page = (Path(__file__).parents[2] / "docs" / "metrics.md").read_text()
     for name, check in CHECKS.items():

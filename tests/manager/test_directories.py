@@ -691,3 +691,21 @@ def test_a_recovery_point_above_the_log_end_is_lowered_by_the_load(tmp_path: Pat
     with klog.open(tmp_path, recovery="kafka") as logs:
         assert logs.log("t").log_end_offset == 1
         assert checkpoint.read_offsets(path)["t", 0] == 1
+
+
+@pytest.mark.parametrize("how", ["created again", "truncated"])
+def test_a_reader_that_was_open_before_misses_no_record_of_a_log_that_became_shorter(tmp_path: Path, how: str) -> None:
+    with klog.open(tmp_path, create=True) as logs:
+        logs.create_topic("t")
+        for _ in range(5):
+            logs.append("t", [(None, b"v")])
+    with klog.open(tmp_path, read_only=True) as reader, klog.open(tmp_path) as logs:
+        if how == "truncated":
+            logs.log("t").truncate_to(2)
+        else:
+            logs.delete_topic("t")
+            logs.create_topic("t")
+            logs.append("t", [(None, b"w")])
+        log = reader.log("t")
+        assert log.log_end_offset == (2 if how == "truncated" else 1)
+        assert (log.recovery.offsets_missing, log.recovery.reason) == (0, "")
