@@ -190,9 +190,10 @@ class LogDirectory:
 
     def follow(self) -> None:
         """Read the checkpoints that have changed since, for a reader that loads a log. With those of the opening it would
-        lack records of a topic that was created again, or truncated, meanwhile, or report some as missing."""
+        lack records of a topic that was created again, or truncated, meanwhile, or take others for lost."""
         with self._mutex:
             self.points = self._followed(checkpoint.RECOVERY_POINT, self.points)
+            self._cleaned = self._followed(checkpoint.CLEANER, self._cleaned)
             self.starts = self._followed(checkpoint.LOG_START, self.starts)
             self.high_watermarks = self._followed(checkpoint.HIGH_WATERMARK, self.high_watermarks)
 

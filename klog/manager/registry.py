@@ -158,7 +158,8 @@ class LogRegistry:
                 if replaced is not None:
                     self._traffic.retire(replaced)
                 self._logs[key] = log
-                self.has_come(log)
+                if directory.offline is not None:
+                    self.has_come(log)
         except BaseException as error:
             if log is not None and isinstance(error, LogClosed) and directory.locked:  # that close waits for this one
                 with contextlib.suppress(KlogError, OSError):

@@ -709,3 +709,25 @@ def test_a_reader_that_was_open_before_misses_no_record_of_a_log_that_became_sho
         log = reader.log("t")
         assert log.log_end_offset == (2 if how == "truncated" else 1)
         assert (log.recovery.offsets_missing, log.recovery.reason) == (0, "")
+
+
+def test_a_reader_that_was_open_before_takes_no_compacted_segment_for_a_lost_one(tmp_path: Path) -> None:
+    config = {"cleanup.policy": "compact", "segment.bytes": 1000}
+    with klog.open(tmp_path, create=True) as logs:
+        logs.create_topic("t", config=config)
+        log = logs.log("t")
+        log_of_one_key(log)
+        log.compact()
+    with klog.open(tmp_path, read_only=True) as reader, klog.open(tmp_path) as logs:
+        log = logs.log("t")
+        for _ in range(3):
+            log_of_one_key(log)
+            log.compact()
+        logs.alter_topic("t", {"cleanup.policy": "delete"})
+        assert any(path.name.endswith(".log.deleted") for path in (tmp_path / "t-0").iterdir())
+        assert list(reader.log("t").read()) == list(log.read())
+
+
+def log_of_one_key(log: klog.Log) -> None:
+    for _ in range(12):
+        log.append([(b"k", b"v" * 200)])
