@@ -88,6 +88,7 @@ class BackgroundTasks:
             CleanerSettings.of(self._broker.current)  # raises before the work, not after it
             self._loading.load_all(progress)
             warm_ranges.at_open(self._online_logs(), progress)
+            self._cleaner.start()  # before the tasks: without a thread for it the call can be repeated
             with self._state.lock:  # a close ends what has been started before it
                 self._state.check_open()
                 self._scheduler.start()
@@ -95,7 +96,6 @@ class BackgroundTasks:
         except BaseException:
             self._started = False
             raise
-        self._cleaner.start()
 
     def _schedule(self) -> None:
         """Schedule the tasks. Manager's lock held."""

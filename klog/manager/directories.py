@@ -189,8 +189,8 @@ class LogDirectory:
             return {}
 
     def follow(self) -> None:
-        """Read the checkpoints that have changed since, for a reader that loads a log. With those of the opening it would
-        lack records of a topic that was created again, or truncated, meanwhile, or take others for lost."""
+        """Read the checkpoints that have changed since, for a reader that loads a log. With those of the opening it
+        would lack records of a topic that was created again, or truncated, meanwhile, or take others for lost."""
         with self._mutex:
             self.points = self._followed(checkpoint.RECOVERY_POINT, self.points)
             self._cleaned = self._followed(checkpoint.CLEANER, self._cleaned)

@@ -137,6 +137,23 @@ def test_without_threads_nothing_is_left_and_a_close_is_clean(tmp_path: Path, du
     assert 0 < count < 49
 
 
+def test_a_start_that_found_no_thread_can_be_repeated(tmp_path: Path) -> None:
+    paths = made(tmp_path)
+    for count in range(50):
+        with klog.open(paths, config={"log.cleaner.threads": 2, "num.recovery.threads.per.data.dir": 1}) as logs:
+            error = None
+            with few_threads(count):
+                try:
+                    logs.start()
+                except RuntimeError as raised:
+                    error = raised
+            logs.start()
+            assert logs._scheduler.running and "time-since-last-run-ms" in logs.metrics()
+        if error is None:
+            break
+    assert 0 < count < 49
+
+
 def test_the_clean_shutdown_file_is_removed_and_a_second_load_is_unclean(tmp_path: Path) -> None:
     """LC1: the loader gets the clean-shutdown state; the file is then removed; a second load is unclean."""
     paths = made(tmp_path)
