@@ -35,7 +35,7 @@ from typing import Any
 
 from klog import arguments, values
 from klog.config import LogConfig
-from klog.disk import check_directory, exists, is_directory
+from klog.disk import FileState, check_directory, exists, file_state, is_directory
 from klog.errors import CorruptData, InvalidConfig, NewerFormat
 from klog.inspect.batches import Examined, check_batches
 from klog.inspect.files import (
@@ -143,30 +143,46 @@ def _check_file(report: Report, name: str, path: str) -> None:
 def verify_each(paths: Sequence[str], examined: Mapping[str, Examined], step: Callable[[int], None]) -> list[Report]:
     """Check several partitions of one log.dir. Returns a report for each. examined: .log files whose damage is known,
     by path. step: called with numbers of bytes."""
-    reports = []
-    root = _facts_beside(paths[0]) if paths else None
+    reports: list[Report] = []
+    if not paths:
+        return reports
+    root = _facts_beside(paths[0])
     for path in paths:
-        facts = root.facts(os.path.basename(path)) if root is not None else Facts()
-        reports.append(_settled(path, facts, step, examined) or Report(path))
+        reports.append(_settled(path, root, step, examined) or Report(path))
     return reports
 
 
 def _settled(
-    path: str, facts: Facts, step: Callable[[int], None], examined: Mapping[str, Examined] | None = None
+    path: str,
+    root: _Root,
+    step: Callable[[int], None],
+    examined: Mapping[str, Examined] | None = None,
+    log_start: int = 0,
 ) -> Report | None:
-    """Check a partition; up to twice again if there are problems and a writer has added or removed files meanwhile.
-    Returns None if the directory is removed meanwhile."""
+    """Check a partition; up to twice again if there are problems and a writer has added or removed files meanwhile, or
+    has replaced what is read before them. Returns None if the directory is removed meanwhile."""
+    name = os.path.basename(os.path.abspath(path))
 
     def look() -> Report:
+        known = root
         for _ in range(_LOOKS_MAX):
-            report, names = Report(path), names_in(path)
-            PartitionCheck(report, path, facts, step, examined).run()
-            if not report.problems or names_in(path) == names:
+            facts, before = known.facts(name), _state(path)
+            report = Report(path)
+            PartitionCheck(report, path, values.replace(facts, deleted_to=log_start), step, examined).run()
+            if not report.problems:
+                break
+            known = known.again()
+            if known.facts(name) == facts and _state(path) == before:
                 break
         return report
 
     found = settled(path, look, None)
     return found if is_directory(path) else None
+
+
+def _state(path: str) -> tuple[list[str], FileState | None]:
+    """Return the names in a partition directory, and what changes with each new leader epoch."""
+    return names_in(path), file_state(os.path.join(path, "leader-epoch-checkpoint"))
 
 
 def _facts_beside(path: str) -> _Root:
@@ -209,8 +225,7 @@ def _partitions(report: Report, root: _Root, paths: list[str], progress: Progres
             progress(Event("verify", done, max(done, total), "bytes", os.path.basename(path)))
 
     for path in paths:
-        facts = root.facts(os.path.basename(os.path.abspath(path)))
-        found = _settled(path, values.replace(facts, deleted_to=log_start), step)
+        found = _settled(path, root, step, log_start=log_start)
         if found is not None:
             report.include(found)
             report.partitions += 1
@@ -291,6 +306,10 @@ class _Root:
                     self._report.add_error(error, path)
         except CorruptData as error:  # not a regular file, or a read error
             self._report.add_error(error, path)
+
+    def again(self) -> _Root:
+        """Return the facts as they are now."""
+        return _Root(Report(self._path), self._path)
 
     def check_names(self, present: set[tuple[str, int] | None]) -> None:
         """Check R2."""

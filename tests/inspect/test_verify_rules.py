@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import struct
@@ -364,6 +365,28 @@ def test_what_a_writer_removes_meanwhile_is_no_problem(data: Path, monkeypatch: 
     assert _kinds(data) == ["leftover"]
     _meanwhile(monkeypatch, data / "t-0" / f"{0:020d}.log", (data / name).unlink)
     assert verify(data).problems == []
+
+
+def test_a_writer_that_starts_meanwhile_is_no_problem(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clean-shutdown marker was read before."""
+    with contextlib.ExitStack() as stack:
+
+        def start() -> None:
+            logs = stack.enter_context(klog.open(data))
+            _fill(logs, 30)
+
+        opened = _meanwhile(monkeypatch, data / "t-0" / f"{0:020d}.log", start)
+        assert verify(data).problems == [] and opened
+
+
+def test_a_leader_epoch_that_begins_meanwhile_is_no_problem(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with log_of_two_epochs(tmp_path) as log:
+
+        def begin() -> None:
+            log.append_batches(batch(5), leader_epoch=9)
+
+        opened = _meanwhile(monkeypatch, tmp_path / "t-0" / f"{0:020d}.log", begin)
+        assert verify(tmp_path / "t-0").problems == [] and opened
 
 
 DELETED = "t-0.0123456789abcdef0123456789abcdef-delete"
