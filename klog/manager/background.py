@@ -81,9 +81,10 @@ class BackgroundTasks:
     def start(self, progress: Progress | None) -> None:
         """Load all logs and start the tasks; see LogManager.start."""
         with self._state.lock:
-            if self._started:
-                return
-            self._started = True
+            again, self._started = self._started, True
+        if again:
+            self._cleaner.start()  # which may have found no thread for a changed configuration
+            return
         try:
             CleanerSettings.of(self._broker.current)  # raises before the work, not after it
             self._loading.load_all(progress)

@@ -154,6 +154,17 @@ def test_a_start_that_found_no_thread_can_be_repeated(tmp_path: Path) -> None:
     assert 0 < count < 49
 
 
+def test_a_start_brings_back_a_cleaner_that_found_no_thread_for_a_change(tmp_path: Path) -> None:
+    with klog.open(made(tmp_path)) as logs:
+        logs.start()
+        with few_threads(1), pytest.raises(RuntimeError, match="new thread"):
+            logs.alter_config({"log.cleaner.threads": 2})
+        assert "time-since-last-run-ms" not in logs.metrics()
+        logs.start()
+        assert logs.metrics()["DeadThreadCount"] == {"": 0}
+        assert logs.config.log_cleaner_threads == 2
+
+
 def test_the_clean_shutdown_file_is_removed_and_a_second_load_is_unclean(tmp_path: Path) -> None:
     """LC1: the loader gets the clean-shutdown state; the file is then removed; a second load is unclean."""
     paths = made(tmp_path)
