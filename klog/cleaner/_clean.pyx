@@ -6,7 +6,8 @@ transactional and control batches and old formats are handled one by one, with t
   P1  every checksum is checked, also of a batch that is copied or dropped. A damaged batch ends the cleaning with
       CorruptBatch: it is never copied or given a new checksum (Kafka's cleaner does both)
   P2  offsets rise from batch to batch, inside the segment's range; else the cleaning ends with CorruptBatch
-  P3  one batch in gives at most one batch out, of the same base and last offset, codec, producer and flags
+  P3  one batch in gives at most one batch out, of the same base and last offset, codec, producer and flags. It is
+      uncompressed only if readers would refuse what is left of it as a bomb
 
 Kafka: Cleaner.buildOffsetMapForSegment, cleanInto; MemoryRecords.filterTo.
 """
@@ -32,6 +33,7 @@ from klog._c.status cimport (
 from klog.cleaner._keymap cimport KeyMap
 from klog.cleaner._waste cimport Waste
 from klog.codec._direct cimport direct_lz4
+from klog.codec._kept cimport decompressed_bytes_max
 from klog.disk._io cimport LogFile
 from klog.record._batch cimport Source
 from klog.segment._index cimport IndexPair
@@ -646,14 +648,16 @@ cdef class Rewriter(SegmentPass):
 
     cdef int write_packed(self, const kl_batch_t *b, const uint8_t *records, const kl_cleaned_t *cleaned,
                           int64_t base_offset) noexcept nogil:
-        cdef int64_t size
+        cdef int64_t size, plain_size
         cdef int status = self.plain_for(cleaned.bytes_max)
         if status != KL_OK:
             return status
-        size = kl_clean_write(b, records, self.runs, cleaned, base_offset, self.plain)
-        status = self.reserve(KL_BATCH_HEADER + kl_lz4_packed_max(size), cleaned.count)
+        plain_size = kl_clean_write(b, records, self.runs, cleaned, base_offset, self.plain)
+        status = self.reserve(KL_BATCH_HEADER + kl_lz4_packed_max(plain_size), cleaned.count)
         if status == KL_OK:
-            size = kl_lz4_pack(self.lz4, self.plain, size, self.data + self.data_size + KL_BATCH_HEADER)
+            size = kl_lz4_pack(self.lz4, self.plain, plain_size, self.data + self.data_size + KL_BATCH_HEADER)
+            if plain_size > decompressed_bytes_max(size):
+                return self.write_plain(b, records, cleaned, base_offset)
             kl_clean_seal(b, cleaned, base_offset, KL_CODEC_LZ4, size, self.data + self.data_size)
             self.wrote(size + KL_BATCH_HEADER, cleaned.count)
         return status
@@ -709,6 +713,8 @@ cdef class Rewriter(SegmentPass):
         payload = compress(codec, PyMemoryView_FromMemory(<char *>self.plain, size, PyBUF_READ))
         PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
         try:
+            if size > decompressed_bytes_max(view.len):
+                return self.write_plain(b, records, cleaned, base_offset)
             status = self.reserve(KL_BATCH_HEADER + view.len, cleaned.count)
             if status == KL_OK:
                 memcpy(self.data + self.data_size + KL_BATCH_HEADER, view.buf, view.len)

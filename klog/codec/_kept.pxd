@@ -13,3 +13,5 @@ cdef Result result_of(int64_t size)
 
 # The first size bytes of it, for a caller to keep: K2.
 cdef object finish(Result result, int64_t size)
+
+cpdef int64_t decompressed_bytes_max(int64_t payload_size) noexcept nogil

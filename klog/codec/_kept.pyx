@@ -17,6 +17,8 @@ from libc.stdint cimport int64_t, uint8_t
 
 cdef enum:
     WASTE_MAX = 4           # times its size that a result may hold
+    BYTES_MAX_FLOOR = 64 << 20
+    RATIO_MAX = 8
 
 cdef kl_pool_t pool     # no object owns it: the last result may come back at exit
 
@@ -64,3 +66,12 @@ def finished(Result result not None, int64_t size, /):
     if not 0 <= size <= result.size or result.finished:
         raise ValueError(f"{size} bytes of a result of {result.size}")
     return finish(result, size)
+
+
+cpdef int64_t decompressed_bytes_max(int64_t payload_size) noexcept nogil:
+    """Return the limit on the decompressed size of a payload: 64 MiB, or eight times its size if that is more.
+
+    Real batches are plain bytes of about max.message.bytes (1 MiB); 1 MiB of zstd can hold 32 GiB of zeros. A writer
+    stores records that would exceed the limit uncompressed.
+    """
+    return max(<int64_t>BYTES_MAX_FLOOR, RATIO_MAX * payload_size)

@@ -27,7 +27,7 @@ from klog.arguments import shown
 from klog.codec import libraries
 from klog.codec._direct import unpack
 from klog.codec._frames import lz4_frame, zstd_frame
-from klog.codec._kept import finished, memory_for
+from klog.codec._kept import decompressed_bytes_max, finished, memory_for
 from klog.errors import CorruptBatch, DecompressionLimit, InvalidConfig, UnsupportedCompression
 
 __all__ = [
@@ -46,17 +46,6 @@ NONE, GZIP, SNAPPY, LZ4, ZSTD = range(5)
 
 # Kafka's ranges of compression.<codec>.level (CompressionType, 4.x).
 _LEVELS: Final[dict[int, tuple[int, int]]] = {GZIP: (-1, 9), LZ4: (1, 17), ZSTD: (-131072, 22)}
-
-_BYTES_MAX_FLOOR: Final = 64 * 1024 * 1024
-_RATIO_MAX: Final = 8
-
-
-def decompressed_bytes_max(payload_size: int) -> int:
-    """Return the limit on the decompressed size of a payload: 64 MiB, or eight times its size if that is more.
-
-    Real batches are plain bytes of about max.message.bytes (1 MiB); 1 MiB of zstd can hold 32 GiB of zeros.
-    """
-    return max(_BYTES_MAX_FLOOR, _RATIO_MAX * payload_size)
 
 
 def parse_compression(compression: str | tuple[str, int] | None) -> tuple[int, int | None]:

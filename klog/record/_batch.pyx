@@ -26,6 +26,7 @@ from klog._c.batch cimport (
 from klog._c.bytes cimport kl_load_u32
 from klog._c.legacy cimport KL_MESSAGE_AT_CRC, KL_MESSAGE_CRC_FROM
 from klog._c.status cimport KL_ECOUNT, KL_ELEGACY, KL_EMAGIC, KL_ESLACK, KL_ETRUNCATED, KL_OK
+from klog.codec._kept cimport decompressed_bytes_max
 from klog.codec.status cimport raise_status
 from klog.record._arguments cimport check_buffer, check_path, flag_of, long_of
 from klog.record._legacy cimport LegacyBatch, read_legacy
@@ -37,7 +38,7 @@ import zlib
 
 from klog.arguments import function, having, items, wrong_type
 from klog.codec import CODECS as _CODECS
-from klog.codec import decompress, decompressed_bytes_max
+from klog.codec import decompress
 from klog.errors import CorruptBatch, UnsupportedBatch
 
 cdef enum:

@@ -32,6 +32,7 @@ from klog._c.rows cimport (
     kl_rows_write,
 )
 from klog._c.varint cimport KL_VARINT_MAX, kl_varlong_size
+from klog.codec._kept cimport decompressed_bytes_max
 from klog.record._arguments cimport flag_of, long_of, whole_of
 from klog.record._batch cimport RecordBatch
 from klog.record._record cimport FLAG_TIMESTAMP, Record, own_fields
@@ -425,8 +426,10 @@ cdef int seal(arena_t *out, size_t start, kl_batch_t *b, int codec, object level
         PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
         try:
             payload_size = <size_t>view.len
-            # Random bytes can grow under a codec: if a batch fits only uncompressed, it stays uncompressed.
-            if <int64_t>payload_size + KL_BATCH_HEADER <= message_bytes_max or payload_size < plain_size:
+            # Random bytes can grow under a codec: if a batch fits only uncompressed, it stays uncompressed. So does one
+            # that readers would refuse as a bomb.
+            if (<int64_t>payload_size + KL_BATCH_HEADER <= message_bytes_max or payload_size < plain_size) and \
+                    <int64_t>plain_size <= decompressed_bytes_max(<int64_t>payload_size):
                 out.size = start + KL_BATCH_HEADER
                 reserve(out, payload_size, True)
                 memcpy(out.data + out.size, view.buf, payload_size)

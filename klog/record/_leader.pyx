@@ -32,6 +32,7 @@ from klog._c.legacy cimport (
 )
 from klog._c.pool cimport KL_POOL_BUFFER_MIN, kl_pool_give, kl_pool_t, kl_pool_take
 from klog._c.status cimport KL_ECODEC, KL_ECOUNT, KL_ECRC, KL_EMAGIC, KL_EORDER, KL_ETRUNCATED, KL_OK
+from klog.codec._kept cimport decompressed_bytes_max
 from klog.codec.status cimport status_text
 from klog.record._arguments cimport check_buffer, flag_of, long_of, whole_of
 from klog.record._table cimport BatchTable, raise_frame
@@ -40,7 +41,7 @@ from libc.stdlib cimport malloc
 from libc.string cimport memcpy
 
 from klog.codec import CODECS as _CODECS
-from klog.codec import compress, decompress, decompressed_bytes_max, lz4_with_header_checksum, parse_compression
+from klog.codec import compress, decompress, lz4_with_header_checksum, parse_compression
 from klog.config import LogConfig, config_values
 from klog.errors import CorruptBatch, InvalidRecord, InvalidTimestamp, RecordTooLarge, UnsupportedCompression
 from klog.record.refusals import RecordErrors
@@ -387,8 +388,11 @@ cdef ValidatedBatch renew(ValidatedBatch plain, const kl_batch_t *b, int codec, 
         payload = compress(codec, memoryview(plain)[KL_BATCH_HEADER:], level)
         PyObject_GetBuffer(payload, &view, PyBUF_SIMPLE)
         try:
-            batch = draft(view.len)
-            memcpy(batch.bytes_at + KL_BATCH_HEADER, view.buf, <size_t>view.len)
+            if plain.nbytes - KL_BATCH_HEADER <= decompressed_bytes_max(view.len):
+                batch = draft(view.len)
+                memcpy(batch.bytes_at + KL_BATCH_HEADER, view.buf, <size_t>view.len)
+            else:
+                codec = 0   # readers would refuse it as a bomb
         finally:
             PyBuffer_Release(&view)
     header = &batch.header

@@ -22,13 +22,14 @@ from klog._c.legacy cimport (
     kl_message_t,
 )
 from klog._c.status cimport KL_ECODEC, KL_ECOUNT, KL_EORDER, KL_OK
+from klog.codec._kept cimport decompressed_bytes_max
 from klog.codec.status cimport status_text
 from libc.stdint cimport int8_t, int32_t, int64_t, uint8_t
 
 import zlib
 
 from klog.codec import CODECS as _CODECS
-from klog.codec import decompress, decompressed_bytes_max, lz4_with_header_checksum
+from klog.codec import decompress, lz4_with_header_checksum
 from klog.errors import CorruptBatch
 
 cdef enum:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import os
+import random
 import shutil
 import struct
 from collections.abc import Iterable, Iterator, Sequence
@@ -229,6 +230,18 @@ def test_batches_larger_than_a_chunk(tmp_path: Path, size: int) -> None:
     with Story(tmp_path, **config | {"max.message.bytes": 1024}) as story:
         story.clean()
         assert [(record.offset, len(record.value or b"")) for record in story.log.read()] == [(1, size), (2, size)]
+
+
+@pytest.mark.parametrize("compression", ["gzip", "lz4"])
+def test_what_is_left_of_a_batch_can_be_decompressed(tmp_path: Path, compression: str) -> None:
+    """Without the record that did not shrink, the payload would become so small that readers take it for a bomb."""
+    with Story(tmp_path, **{"segment.bytes": 1 << 27, "max.message.bytes": 1 << 24}) as story:
+        zeros, noise = bytes(65 << 20), random.Random(2).randbytes(11 << 20)
+        batch = encode([(key(1), zeros, NOW), (key(2), noise, NOW)], compression=compression)
+        story.log.append_batches(batch)
+        story.put(2)
+        story.clean()
+        assert [(record.offset, len(record.value or b"")) for record in story.log.read()] == [(0, 65 << 20), (2, 1)]
 
 
 @pytest.mark.parametrize("what", ["magic", "beyond the end", "cut", "negative", "nothing"])

@@ -249,6 +249,15 @@ def test_max_message_bytes_is_the_size_of_the_stored_batch(tmp_path: Path) -> No
         assert log.log_end_offset == 2
 
 
+def test_a_record_that_no_reader_would_decompress_is_refused(tmp_path: Path) -> None:
+    """Readers take a batch of a few KiB that expands to more than 64 MiB for a bomb."""
+    with one_log(tmp_path) as log:
+        log.append([(None, bytes(60 << 20))], compression="zstd")
+        with pytest.raises(RecordTooLarge, match="a batch of 1 records makes 681.* bytes"):
+            log.append([(None, b"fits"), (None, bytes(65 << 20))], compression="zstd")
+        assert [len(record.value or b"") for record in log.read()] == [60 << 20]
+
+
 def test_a_batch_above_segment_bytes_is_refused(tmp_path: Path) -> None:
     with one_log(tmp_path, segment_bytes=200) as log:
         log.append([(None, b"before")])

@@ -388,6 +388,15 @@ def test_a_batch_that_compression_enlarges_is_stored_plain() -> None:
     assert (batch.compression, batch.size) == ("none", size)
 
 
+@pytest.mark.parametrize("compression", ["gzip", "snappy", "lz4", "zstd"])
+def test_a_batch_that_readers_would_take_for_a_bomb_is_stored_plain(compression) -> None:
+    (batch,) = decode(encode([(None, bytes(65 << 20), T)], compression=compression))
+    (record,) = batch
+    assert (batch.compression, len(record.value)) == ("none", 65 << 20)
+    with pytest.raises(RecordTooLarge, match="more than max.message.bytes = 1000000"):
+        groups(encoder([(None, bytes(65 << 20), T)], message_bytes_max=1_000_000, compression=compression))
+
+
 def test_unknown_compression() -> None:
     with pytest.raises(UnsupportedCompression):
         encoder([], compression="brotli")

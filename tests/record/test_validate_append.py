@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import pickle
+import random
 import sys
 import threading
 
@@ -530,6 +531,18 @@ def test_a_compression_bomb_stops_at_the_limit() -> None:
     for bomb in (data, wrapper(1, "gzip", [inner])):
         with pytest.raises(DecompressionLimit):
             take(bomb)
+
+
+def test_a_payload_is_not_recompressed_to_one_that_readers_would_take_for_a_bomb() -> None:
+    """lz4 does not find repetitions 1 MiB apart, zstd does."""
+    value = random.Random(1).randbytes(1 << 20) * 9 + bytes(58 << 20)
+    for data in (
+        encode([(None, value, NOW)], compression="lz4"),
+        wrapper(1, "lz4", [legacy.encode_message(Message(1, 0, None, value, NOW))]),
+    ):
+        taken = take(data, {"compression.type": "zstd", "max.message.bytes": 1 << 30})
+        assert taken.compression == "none"
+        assert [record.value for record in iter_records(taken.data)] == [value]
 
 
 def test_a_hundred_thousand_bad_records_take_little_memory() -> None:
