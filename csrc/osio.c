@@ -249,9 +249,9 @@ int kl_fallocate(const kl_io_t *io, int fd, int keep_size, int64_t at, int64_t s
     do {
         r = io->fallocate(fd, keep_size ? FALLOC_FL_KEEP_SIZE : 0, at, size);
     } while (r < 0 && errno == EINTR);
-    if (r == 0 || errno == EOPNOTSUPP || errno == ENOSYS)
+    if (r == 0)
         return 0;
-    return -errno;
+    return errno == EOPNOTSUPP || errno == ENOSYS ? 1 : -errno;
 }
 
 int kl_fadvise(const kl_io_t *io, int fd, int64_t at, int64_t size, int advice) {

@@ -80,7 +80,7 @@ int kl_write_behind(const kl_io_t *io, int fd, int64_t at, int64_t size, int wai
 
 int kl_ftruncate(const kl_io_t *io, int fd, int64_t size);
 
-/* Allocate blocks for [at, at + size).  keep_size: the file's length stays.  If the file system cannot do it: 0. */
+/* Allocate blocks for [at, at + size): 0 or -errno.  keep_size: the file's length stays.  1: not supported here. */
 int kl_fallocate(const kl_io_t *io, int fd, int keep_size, int64_t at, int64_t size);
 
 /* posix_fadvise: 0 or -errno. */

@@ -17,7 +17,7 @@ from cpython.bytearray cimport PyByteArray_AS_STRING
 from cpython.mem cimport PyMem_Free, PyMem_Realloc
 from libc.errno cimport errno as c_errno
 from libc.stdint cimport INT32_MAX, int64_t, uint8_t, uintptr_t
-from libc.string cimport memcmp
+from libc.string cimport memcmp, memcpy
 from posix.fcntl cimport O_CREAT, O_RDONLY, O_RDWR
 from posix.mman cimport (
     MADV_RANDOM,
@@ -55,6 +55,20 @@ cdef enum:
 
 cdef bint zeros(const uint8_t *page) noexcept:
     return page[0] == 0 and memcmp(page, page + 1, PAGE - 1) == 0
+
+
+cdef int write_again(const kl_io_t *io, int fd, const uint8_t *data, int64_t at, int64_t end) noexcept:
+    """Allocate blocks for [at, end) on a file system without fallocate(2): write the bytes that are mapped there.
+    Returns 0 or -errno."""
+    cdef uint8_t page[PAGE]
+    cdef int64_t size
+    cdef int status = 0
+    while at < end and status == 0:
+        size = min(<int64_t>PAGE, end - at)
+        memcpy(page, data + at, size)   # the write locks the page in the cache: it must not read that page from the map
+        status = kl_pwrite(io, fd, page, <size_t>size, at)
+        at += size
+    return status
 
 
 @cython.final
@@ -189,6 +203,8 @@ cdef class Mapping:
         want = min(self.size, (upto + AHEAD - 1) // AHEAD * AHEAD)
         fd = self.reopen()
         status = kl_fallocate(self.io, fd, 0, self.blocks, want - self.blocks)
+        if status > 0:
+            status = write_again(self.io, fd, self.data, self.blocks, want)
         close(fd)
         if status < 0:
             raise os_error(-status, self.path)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import bisect
+import errno
 import os
 import random
 import struct
@@ -12,13 +13,14 @@ import pytest
 
 from klog.errors import CorruptIndex
 from klog.segment import IndexPair
+from tests.support.faulty_io import FaultyIo
 from tests.support.groups import BATCH, group_of
 from tests.support.resources import open_descriptors
 
 CAPACITY = 1200
 
 
-def make(directory: Path, base: int = 0, *, capacity: int = CAPACITY, interval: int = 0, **options: bool) -> IndexPair:
+def make(directory: Path, base: int = 0, *, capacity: int = CAPACITY, interval: int = 0, **options: int) -> IndexPair:
     options.setdefault("writable", True)
     return IndexPair(
         str(directory / "index"), str(directory / "timeindex"), base, capacity=capacity, interval=interval, **options
@@ -615,3 +617,27 @@ def test_an_entry_at_the_end_of_the_log_is_refused(tmp_path: Path) -> None:
     index.check(last + 1)
     with pytest.raises(CorruptIndex, match=f"points at byte {last} of a log of {last} bytes"):
         index.check(last)
+
+
+# ---- file systems without fallocate(2) -----------------------------------------------------------------------------
+
+
+def test_without_fallocate_blocks_are_written_before_entries_are_stored(tmp_path: Path) -> None:
+    """A store into a hole of a full disk would be a SIGBUS."""
+    with FaultyIo() as kernel:
+        kernel.rule("fallocate", error=errno.EOPNOTSUPP)
+        index = make(tmp_path, capacity=1 << 20, table=kernel.table)
+        add(index, [5, 6, 7])
+        assert [os.stat(path).st_blocks * 512 for path in tmp_path.iterdir()] == [65536, 65536]
+        found = entries(index), time_entries(index)
+        full = kernel.rule("pwrite", error=errno.ENOSPC)
+        index.reserve(100)  # its blocks are there
+        with pytest.raises(OSError, match="No space left"):
+            index.reserve(10_000)
+        kernel.lift(full)
+        index.close()
+        index = make(tmp_path, capacity=1 << 20, table=kernel.table)
+        index.reserve(10_000)
+        assert (entries(index), time_entries(index)) == found
+        assert len(found[0]) == 2 and len(found[1]) == 2
+        index.close()
