@@ -1,7 +1,7 @@
 """Batches of a buffer that is already encoded and numbered: a follower appends them unchanged.
 
   W1  the bytes are not copied and not changed; the buffer is held from the first access to release()
-  W2  every checksum is compared, every header is checked, offsets rise from batch to batch
+  W2  every checksum is compared, every header and its codec are checked, offsets rise from batch to batch
   W3  a batch that is cut short at the end is ignored
 
 Stricter than Kafka in one point: a batch may not begin at or below the last offset of the one before it. Kafka compares
@@ -98,6 +98,9 @@ cdef class EncodedBatches(BatchTable):
                     f"the checksum of a batch of {b.size} bytes is {b.crc:08x}, its bytes make {crc:08x}",
                     position=at, offset=b.base_offset, kind="crc",
                 )
+            if b.attributes & KL_ATTR_CODEC >= len(_CODECS):
+                raise CorruptBatch(f"codec bits {b.attributes & KL_ATTR_CODEC} are not a known codec", position=at,
+                                   offset=b.base_offset)
             b.position = at
             if self.n != 0 and b.base_offset <= self.last_offset:
                 rising = False
@@ -156,7 +159,7 @@ cdef class EncodedBatches(BatchTable):
 
     cdef str codec_sent(self):
         """source_compression, without the attribute's look-up."""
-        return _CODECS[self.codec] if self.codec < <int>len(_CODECS) else "none"
+        return _CODECS[self.codec]
 
     cpdef release(self):
         """Release the caller's buffer; the bytes must not be used any more. Releasing twice is allowed."""

@@ -30,6 +30,7 @@ from klog.log.directory import checkpoint
 from klog.record import decode
 from tests.support.batches import NOW, batch, marker, old, produced, transactional
 from tests.support.logs import bases, values
+from tests.support.produced import ATTRIBUTES, override
 
 
 def opened(path: Path, clock: ManualClock | None = None, /, **config: Any) -> klog.Log:
@@ -290,6 +291,16 @@ def test_offsets_out_of_order_are_refused(log: klog.Log) -> None:
     with pytest.raises(OffsetsOutOfOrder):  # Kafka appends these, and its readers skip records
         follow(log, batch(3, base_offset=0), batch(3, base_offset=1))
     assert log.log_end_offset == 0 and log.size == 0
+
+
+@pytest.mark.parametrize("origin", ["replication", "raft"])
+def test_an_unknown_codec_is_refused(log: klog.Log, origin: Any) -> None:
+    """As in Kafka: no reader could decompress it."""
+    good, bad = batch(1), override(batch(1, base_offset=1), (ATTRIBUTES, 5))
+    with pytest.raises(CorruptBatch, match="codec bits 5") as caught:
+        log.append_batches(good + bad, origin=origin)
+    assert (caught.value.position, caught.value.offset) == (len(good), 1)
+    assert log.log_end_offset == 0
 
 
 CODEC_OF = [None, "lz4"]
