@@ -12,5 +12,5 @@ cdef extern from "arrow.h" nogil:
         int (*get_schema)(ArrowArrayStream *, ArrowSchema *) noexcept
         int (*get_next)(ArrowArrayStream *, ArrowArray *) noexcept
         const char *(*get_last_error)(ArrowArrayStream *) noexcept
-        void (*release)(ArrowArrayStream *) noexcept
+        void (*release)(ArrowArrayStream *) noexcept nogil
         void *private_data

@@ -3,7 +3,7 @@
 
   R1  an array or stream is moved out of its capsule and released once, with its last Rows.
   R2  one array of a stream is held at a time; the next one is requested when needed.
-  R3  a stream is called without the GIL: it may take the GIL, or wait for a thread that does.
+  R3  a stream is called without the GIL, also its release: it may take the GIL, or wait for a thread that does.
 
 csrc/rows.h lists the types that a column may have.
 """
@@ -37,7 +37,8 @@ cdef class Rows:
 
     def __dealloc__(self):
         if self.array.release != NULL:
-            self.array.release(&self.array)
+            with nogil:
+                self.array.release(&self.array)
         free(self.picked)
 
     def __len__(self):
@@ -108,7 +109,8 @@ cdef class RowSource:
 
     def __dealloc__(self):
         if self.stream.release != NULL:
-            self.stream.release(&self.stream)
+            with nogil:
+                self.stream.release(&self.stream)
 
     def __iter__(self):
         return self
@@ -122,6 +124,7 @@ cdef class RowSource:
     cdef Rows next_rows(self):
         """Return the next rows, or None."""
         cdef Rows rows = self.only
+        cdef ArrowArrayStream stream
         cdef int status
         if self.busy:
             raise ValueError("row source already executing")
@@ -140,8 +143,10 @@ cdef class RowSource:
                 rows.array.release = NULL   # a failed get_next leaves no array there
                 self.fail(status)
             if rows.array.release == NULL:
-                self.stream.release(&self.stream)
+                stream = self.stream
                 self.stream.release = NULL
+                with nogil:
+                    stream.release(&stream)
                 break
             self.point(rows)
             self.taken += rows.rows.length

@@ -1,8 +1,14 @@
 """Arrow columns of every supported type and layout encode to the same bytes as the same tuples."""
 
+import ctypes
 import datetime
 import gc
+import os
+import shlex
 import struct
+import subprocess
+import threading
+import time
 from itertools import pairwise
 
 import pyarrow as pa
@@ -350,3 +356,61 @@ def test_random_rows_with_random_slices(rows, kind, cuts, batch_max) -> None:
     assert encode(pa.concat_tables(parts)) == encode(rows)
     assert groups(pa.concat_tables(parts), **options) == groups(rows, **options)
     assert encode(given.slice(edges[1] // 2)) == encode(rows[edges[1] // 2 :])
+
+
+# A stream that waits for another thread -------------------------------------------------------------------------------
+
+WAITING = """
+#include <unistd.h>
+
+struct stream { void *get_schema, *get_next, *get_last_error; void (*release)(struct stream *); void *data; };
+
+volatile int entered, go, alone;
+void (*release)(struct stream *);
+
+void wait_and_release(struct stream *stream) {
+    entered = 1;
+    for (int i = 0; i < 2000 && !go; i++)
+        usleep(10000);
+    alone = !go;
+    release(stream);
+}
+"""
+
+
+class _Stream(ctypes.Structure):
+    _fields_ = [(name, ctypes.c_void_p) for name in ("get_schema", "get_next", "get_last_error", "release", "data")]
+
+
+@pytest.mark.parametrize("ended", [True, False], ids=["at its end", "abandoned"])
+def test_the_release_of_a_stream_may_wait_for_a_python_thread(tmp_path, ended: bool) -> None:
+    """As that of a scanner whose threads read files by Python code."""
+    (tmp_path / "waiting.c").write_text(WAITING)
+    compiler = shlex.split(os.environ.get("CC", "cc"))
+    subprocess.run([*compiler, "-O2", "-fPIC", "-shared", "waiting.c", "-o", "waiting.so"], cwd=tmp_path, check=True)
+    library = ctypes.CDLL(str(tmp_path / "waiting.so"))
+    entered, go, alone = (ctypes.c_int.in_dll(library, name) for name in ("entered", "go", "alone"))
+    pointer = ctypes.pythonapi.PyCapsule_GetPointer
+    pointer.restype, pointer.argtypes = ctypes.c_void_p, [ctypes.py_object, ctypes.c_char_p]
+
+    class Waiting:
+        def __arrow_c_stream__(self, requested_schema=None):
+            capsule = table().__arrow_c_stream__()
+            stream = _Stream.from_address(pointer(capsule, b"arrow_array_stream"))
+            ctypes.c_void_p.in_dll(library, "release").value = stream.release
+            stream.release = ctypes.cast(library.wait_and_release, ctypes.c_void_p).value
+            return capsule
+
+    def answer() -> None:
+        while not entered.value:
+            time.sleep(0.001)
+        go.value = 1
+
+    thread = threading.Thread(target=answer)
+    source = RowSource(Waiting())
+    thread.start()
+    if ended:
+        assert sum(len(rows) for rows in source) == len(ROWS)
+    del source
+    thread.join()
+    assert alone.value == 0
