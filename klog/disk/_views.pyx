@@ -33,9 +33,10 @@ cdef extern from "sys/mman.h" nogil:
     int MAP_NORESERVE
 
 cdef enum:
-    PAGE = 4096
     WINDOW = 4 << 20      # views cut out of one FileView lie within this much of the file, unless they are larger
     SPARE = 1 << 20       # mapped after the current end at least, because appends continue there
+
+cdef int64_t PAGE = os.sysconf("SC_PAGESIZE")     # 16 or 64 KiB on some aarch64 kernels
 
 # Other openers of the same file in this process matter too, so this state is global to the process. Other threads may
 # run wherever Python allocates or is called: the maps are linked in C, so that the list does not change while
