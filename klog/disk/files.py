@@ -84,11 +84,15 @@ class RealFiles:
         return LogFile.open(path, write, create, self.table)
 
     def open_direct(self, path: str, *, write: bool = False, create: bool = False) -> LogFile:
-        fd = open_fd(path, (os.O_RDWR if write else os.O_RDONLY) | (os.O_CREAT if create else 0))
-        direct = -1
-        with contextlib.suppress(OSError):  # EINVAL: not supported by this file system
-            direct = os.open(path, _OPEN | os.O_DIRECT | (os.O_RDWR if write else os.O_RDONLY))
-        return DirectFile(fd, path, write, self.table, direct=direct)
+        while True:
+            fd = open_fd(path, (os.O_RDWR if write else os.O_RDONLY) | (os.O_CREAT if create else 0))
+            direct = -1
+            with contextlib.suppress(OSError):  # EINVAL: not supported by this file system
+                direct = os.open(path, _OPEN | os.O_DIRECT | (os.O_RDWR if write else os.O_RDONLY))
+            file = DirectFile(fd, path, write, self.table, direct=direct)
+            if direct < 0 or os.path.sameopenfile(fd, direct):
+                return file
+            file.close()  # another file got the name in between
 
     def create(self, path: str) -> LogFile:
         with naming_the_next_step(path):

@@ -280,3 +280,23 @@ def test_without_direct_access_reader_and_writer_report_it(tmp_path: Path, monke
     with DirectReader(RealFiles(), path) as reader:
         assert not reader.direct
         assert b"".join(reader) == DATA
+
+
+def test_both_descriptors_are_of_one_file(path: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A cleaner renames another file over the name while it is opened."""
+    Path(path).write_bytes(b"a" * CHUNK)
+    cleaned = Path(path + ".cleaned")
+    cleaned.write_bytes(b"b" * CHUNK)
+    opened = os.open
+
+    def after_a_rename(name: str, flags: int, *mode: int) -> int:
+        if cleaned.exists():
+            os.rename(cleaned, path)
+        return opened(name, flags, *mode)
+
+    monkeypatch.setattr(os, "open", after_a_rename)
+    with RealFiles().open_direct(path) as file:
+        assert not cleaned.exists() and not file.fallback
+        small, large = bytes(file.read(0, 10)), bytes(file.read(0, CHUNK))
+        assert small == large[:10] and set(large) == set(small)
+        assert file.opened_as[0] == os.stat(path).st_ino
