@@ -16,7 +16,7 @@ LOGS_MAX = 20
 _LOCAL = ("ext4", "xfs", "btrfs", "zfs", "f2fs")
 _UNSAFE, _SLOW = ("nobarrier", "barrier=0", "ro"), ("strictatime", "sync", "dirsync")
 _SAMPLED_MIN = 16 << 20
-_OF_A_WRITER = ("cleanable", "log_end", "cleaner_threads", "flush_time", "flush_rate", "unflushed_bytes", "page_cache")
+_OF_A_WRITER = ("cleanable", "cleaner_threads", "flush_time", "flush_rate", "unflushed_bytes", "page_cache")
 
 
 def examine(machine: Machine, engine: Engine) -> HealthReport:

@@ -15,7 +15,7 @@ from typing import Any, Self
 from klog.clock import Clock, SystemClock
 from klog.disk.device import DeviceCounters, device_counters, device_number
 from klog.disk.proc import PROC
-from klog.errors import KlogError
+from klog.errors import KlogError, UnknownTopicOrPartition
 from klog.inspect.files import check_log_dir
 from klog.inspect.group_offsets import GroupOffsets
 from klog.log import Log
@@ -119,7 +119,9 @@ class ActivityWatcher:
                 try:
                     log = self._logs.log(topic, number)
                     log_end, found = self._partition(log, seconds, readers, groups.get((topic, number), {}))
-                except (KlogError, OSError) as error:  # deleted meanwhile, or damaged
+                except UnknownTopicOrPartition:
+                    continue  # deleted meanwhile
+                except (KlogError, OSError) as error:
                     problems[f"{topic}-{number}"] = str(error)
                     continue
                 ends[topic, number] = log_end

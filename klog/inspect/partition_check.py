@@ -52,7 +52,9 @@ class Facts:
     high_watermark: int | None = None
     cleaned_to: int | None = None
     topic_id: str | None = None
-    is_topic: bool = False  # in a broker's log.dir or in klog-topics.json: so it must have a partition.metadata
+    is_topic: bool = (
+        False  # in the log.dir of a KRaft broker or in klog-topics.json: so it must have a partition.metadata
+    )
     compacts: bool | None = None  # by klog-topics.json; an interrupted cleaning leaves gaps, but no checkpoint
 
 

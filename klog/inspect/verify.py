@@ -98,8 +98,17 @@ class RootCheck:
 def verify_root(where: str) -> RootCheck:
     """Check the files of a log.dir outside its partitions, and return the partitions that remain to be checked. In a
     partition directory nothing is checked yet. Raises OSError."""
+    check_directory(where)  # its errors are the caller's mistake, not a problem of the directory
+    for _ in range(_LOOKS_MAX):
+        names = names_in(where)
+        found = _root_check(where, names)
+        if not found.report.problems or names_in(where) == names:  # else a writer has perhaps deleted a topic
+            break
+    return found
+
+
+def _root_check(where: str, names: list[str]) -> RootCheck:
     report = Report(where)
-    names = names_in(check_directory(where))  # its errors are the caller's mistake, not a problem of the directory
     check_log_dir(where)
     if is_partition_directory(where):
         return RootCheck(report, _facts_beside(where), [where])
@@ -256,8 +265,11 @@ class _Root:
         self._points: dict[str, Positions | None] = {}
         for name in ROOT_CHECKPOINTS:
             self._points[name] = self._parse(name, _positions) if name in names else None
-        if "meta.properties" in names:
-            self._parse("meta.properties", parse_properties)
+        properties = (
+            self._parse("meta.properties", parse_properties) if "meta.properties" in names else {"version": "0"}
+        )
+        # A broker with ZooKeeper, whose file has version 0, writes partition.metadata where it is missing.
+        self._needs_ids = properties is None or properties.get("version", "0") != "0"
         if self.clean:
             self._parse(".kafka_cleanshutdown", parse_clean_shutdown)
         if "bootstrap.checkpoint" in names:
@@ -272,7 +284,6 @@ class _Root:
             self._parse("klog-audit.jsonl", parse_audit)
         for name in sorted(names & BROKER_FILES.keys()):
             self._parse(name, parse_versioned, private=BROKER_FILES[name])
-        self._is_brokers = "meta.properties" in names
 
     def _parse(self, name: str, parser: Any, *, private: bool = False) -> Any:
         path = os.path.join(self._path, name)
@@ -336,7 +347,7 @@ class _Root:
             high_watermark=(high or {}).get(key),
             cleaned_to=None if cleaner is None else cleaner.get(key, 0),
             topic_id=self._topic_ids.get(key[0]),
-            is_topic=self._is_brokers or key[0] in self._topic_ids,
+            is_topic=self._needs_ids or key[0] in self._topic_ids,
             compacts=key[0] in self._compacted if key[0] in self._topic_ids else None,
         )
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from klog.disk import holder_of
-from klog.errors import KlogError
+from klog.disk import holder_of, is_directory
+from klog.errors import KlogError, UnknownTopicOrPartition
 from klog.health import Engine, HealthReport, LogFacts, examine, read_machine
 from klog.log.core import sampled_reads
 from klog.log.log import Log
@@ -31,7 +31,8 @@ def report(
 ) -> HealthReport:
     """Return the findings; see LogManager.health."""
     if state.read_only:
-        facts = [_look(registry, topic, number) for topic, parts in catalog.topics().items() for number in parts]
+        found = (_look(registry, topic, number) for topic, parts in catalog.topics().items() for number in parts)
+        facts = [each for each in found if each is not None]
     else:
         facts = [_facts(log) for log in registry.open_logs()]
     logs = registry.open_logs()
@@ -61,10 +62,14 @@ def _writer(state: OpenState, directories: DirectorySet) -> int | None:
     return next((pid for path in directories.paths if (pid := holder_of(path)) is not None), None)
 
 
-def _look(registry: LogRegistry, topic: str, partition: int) -> LogFacts:
-    """The facts of a log that a reader opens for them."""
+def _look(registry: LogRegistry, topic: str, partition: int) -> LogFacts | None:
+    """The facts of a log that a reader opens for them. None if it was deleted meanwhile."""
     try:
-        return _facts(registry.get(topic, partition))
+        log = registry.get(topic, partition)
+        found = _facts(log)
+        return found if found.problem is None or is_directory(log.path) else None
+    except UnknownTopicOrPartition:
+        return None
     except (KlogError, OSError) as error:
         return LogFacts(f"{topic}-{partition}", problem=str(error))
 

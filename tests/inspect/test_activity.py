@@ -93,6 +93,15 @@ def data(tmp_path: Path) -> Path:
     return tmp_path / "data"
 
 
+def test_a_topic_that_is_deleted_meanwhile_is_left_out(data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with ActivityWatcher(data) as watcher:
+        there = [(each.topic, each.partition) for each in watcher.sample().partitions]
+        topics = klog.LogManager.topics
+        monkeypatch.setattr(klog.LogManager, "topics", lambda self: {"gone": (0,), **topics(self)})
+        found = watcher.sample()
+        assert [(each.topic, each.partition) for each in found.partitions] == there and found.problems == {}
+
+
 def test_once_shows_one_interval(data: Path) -> None:
     before = {path: path.stat().st_mtime_ns for path in data.rglob("*")}
     found = json.loads(CliRunner().invoke(cli, ["top", str(data), "--once", "--json", "--interval", "0.05"]).output)

@@ -185,6 +185,8 @@ def test_which_partitions_must_have_a_topic_id(data: Path, tmp_path: Path) -> No
         log.append([(b"k", b"v")])
         assert log.verify().problems == []
     assert verify(alone).problems == []
+    (alone / "meta.properties").write_text("#\nversion=0\nbroker.id=1\ncluster.id=x\n")
+    assert verify(alone).problems == [], "a broker with ZooKeeper writes it again, and before 2.8 there was none"
     (alone / "meta.properties").write_text("version=1\ncluster.id=x\nnode.id=1\ndirectory.id=AAECAwQFBgcICQoLDA0ODw\n")
     assert _kinds(alone) == ["checkpoint"]
 
@@ -387,6 +389,18 @@ def test_a_leader_epoch_that_begins_meanwhile_is_no_problem(tmp_path: Path, monk
 
         opened = _meanwhile(monkeypatch, tmp_path / "t-0" / f"{0:020d}.log", begin)
         assert verify(tmp_path / "t-0").problems == [] and opened
+
+
+def test_a_topic_that_is_deleted_while_the_checkpoints_are_read_is_no_problem(
+    data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with klog.open(data) as logs:
+        logs.create_topic("u")
+        logs.append("u", [(b"k", b"v")])
+    with klog.open(data) as logs:
+        (data / "klog-audit.jsonl").touch()  # it is read after klog-topics.json
+        opened = _meanwhile(monkeypatch, data / "klog-audit.jsonl", lambda: logs.delete_topic("u"))
+        assert verify(data).problems == [] and opened
 
 
 DELETED = "t-0.0123456789abcdef0123456789abcdef-delete"
