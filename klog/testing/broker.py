@@ -587,19 +587,17 @@ class TestBroker:
         if not os.path.isdir(path):
             raise FileNotFoundError(f"{path}: no such directory; snapshot(path) makes one")
         own = os.path.realpath(self.directory)
-        copy, before = _beside(own), _beside(own)
+        copy = _beside(own)
         try:
             copy_log_dir(path, copy)
             was_running = self._pause()
             try:
-                os.rename(own, before)
-                os.rename(copy, own)
+                _replace(own, copy)
             finally:
                 if was_running:
                     self.start()
         finally:
             remove_tree(copy, RealFiles())
-            remove_tree(before, RealFiles())
 
     def _elsewhere(self, path: str | os.PathLike[str]) -> str:
         """The path of a snapshot. Raises ValueError for one inside the broker's own directory."""
@@ -614,6 +612,18 @@ def _new_copy(source: str | os.PathLike[str]) -> str:
     from klog.testing.copying import new_copy
 
     return new_copy(source)
+
+
+def _replace(path: str, new: str) -> None:
+    """Put a new directory in the place of one, which is removed; or leave that."""
+    before = _beside(path)
+    os.rename(path, before)
+    try:
+        os.rename(new, path)
+    except BaseException:
+        os.rename(before, path)
+        raise
+    remove_tree(before, RealFiles())
 
 
 def _beside(path: str) -> str:

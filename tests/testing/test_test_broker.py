@@ -243,6 +243,25 @@ def test_a_restore_that_is_refused_changes_nothing(tmp_path: Path) -> None:
     assert sorted(each.name for each in tmp_path.iterdir()) == ["data", "kafka"]
 
 
+def test_a_restore_that_is_interrupted_keeps_the_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home, rename = tmp_path / "data", os.rename
+
+    def interrupted(source: Any, target: Any) -> None:
+        if target == str(home) and not (Path(source) / "orders-0").exists():
+            raise KeyboardInterrupt
+        rename(source, target)
+
+    (tmp_path / "empty").mkdir()
+    with TestBroker(topics=["orders"], directory=home) as b:
+        b.topic("orders").append([(b"k", b"kept")])
+        monkeypatch.setattr(os, "rename", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            b.restore(tmp_path / "empty")
+        monkeypatch.undo()
+        assert b.is_running and b.topic("orders").values() == [b"kept"]
+    assert sorted(each.name for each in tmp_path.iterdir()) == ["data", "empty"]
+
+
 def test_a_snapshot_is_outside_the_directory_of_the_broker(tmp_path: Path) -> None:
     home = tmp_path / "data"
     with TestBroker(topics=["orders"], directory=home) as b:
