@@ -78,7 +78,10 @@ def export(
         given: dict[str, Any] = {**options, "subscribe": topic, "includeHeaders": True}
         writer = shaped(scan(spark, where, **given), format).write.mode("overwrite").format(format)
         if format == "csv":
-            writer = writer.option("header", True).option("escape", '"')
+            # Spark strips the spaces of texts that it writes, unless it is told not to.
+            writer = writer.options(
+                header=True, escape='"', ignoreLeadingWhiteSpace=False, ignoreTrailingWhiteSpace=False
+            )
         job.watch(partial(writer.save, directory), job.tasks(topic), topic)
     return written
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import datetime
 import itertools
 import json
@@ -276,6 +277,20 @@ def test_no_file_or_column_of_a_source_is_left_out(spark: SparkSession, tmp_path
     (source / "_hidden.jsonl").write_text("{}\n")
     with pytest.raises(ValueError, match=r"_hidden\.jsonl: Spark passes over files whose names begin with _"):
         klog.spark.import_(spark, source / "_hidden.jsonl", data, "lines")
+
+
+ODD_TEXTS = [" a ", "\t", "a\rb", "\r", "a\\", '\\"', '"', "\x00x", "#c", "a\nb\n", "\u00a0x\u2003", "", "a,b", "null"]
+
+
+def test_csv_has_every_character_of_a_text(spark: SparkSession, tmp_path: Path) -> None:
+    with klog.open(tmp_path / "data", create=True) as logs:
+        logs.create_topic("t")
+        logs.append("t", [(text.encode(), text.encode()) for text in ODD_TEXTS])
+    written = klog.spark.export(spark, tmp_path / "data", "t", tmp_path / "out", format="csv")
+    (part,) = Path(written["t"]).glob("part-*.csv")
+    with open(part, newline="") as file:
+        rows = [(row["key"], row["value"]) for row in csv.DictReader(file, strict=True)]
+    assert rows == [(text, text) for text in ODD_TEXTS]
 
 
 def test_export_does_not_replace_the_log_directory(spark: SparkSession, tmp_path: Path) -> None:
