@@ -223,8 +223,8 @@ class ReadOnlyFile:
         self._file.close()
 
     def length(self) -> int:
-        """Return the size now: it grows while a writer appends."""
-        return os.fstat(self._fd).st_size
+        """Return the size now: it grows while a writer appends. Raises OSError."""
+        return self._file.length()
 
     def passed(self, position: int) -> None:
         """Report that a sequential reader no longer needs the bytes before this position."""
