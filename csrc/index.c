@@ -194,6 +194,21 @@ int kl_indexer_must_roll(const kl_indexer_t *x, const kl_batch_t *b, int64_t siz
     return x->offset_count >= x->offset_capacity || x->time_count >= x->time_capacity - 1;
 }
 
+int kl_indexer_has_space(const kl_indexer_t *x, const kl_batch_t *batches, int32_t n, int64_t size) {
+    if (size == 0) /* nothing to close */
+        return 1;
+    if (n <= x->offset_capacity - x->offset_count && n <= x->time_capacity - 1 - x->time_count)
+        return 1; /* no dry run: a batch has one entry at most */
+    kl_indexer_t dry_run = *x;
+    dry_run.offset_entries = dry_run.time_entries = 0;
+    dry_run.offset_capacity = dry_run.time_capacity = INT32_MAX;
+    for (int32_t i = 0; i < n; i++) {
+        kl_indexer_add(&dry_run, &batches[i], size);
+        size += batches[i].size;
+    }
+    return dry_run.offset_count <= x->offset_capacity && dry_run.time_count < x->time_capacity;
+}
+
 int32_t kl_indexer_fit(const kl_indexer_t *x, const kl_batch_t *batches, int32_t n, int64_t size,
                        int64_t segment_bytes, int64_t segment_ms, int64_t waited_ms) {
     if (n == 1) /* no dry run */

@@ -60,6 +60,10 @@ int kl_indexer_close(kl_indexer_t *x);
 int kl_indexer_must_roll(const kl_indexer_t *x, const kl_batch_t *b, int64_t size, int64_t segment_bytes,
                          int64_t segment_ms, int64_t waited_ms);
 
+/* Is there space for the entries of n batches that are appended whole to the segment of size bytes, or is it empty?
+ * Else Kafka could not load it after a crash: its recovery of an index fails at the first entry too many. */
+int kl_indexer_has_space(const kl_indexer_t *x, const kl_batch_t *batches, int32_t n, int64_t size);
+
 /* How many of the n batches fit into the segment before it must roll. */
 int32_t kl_indexer_fit(const kl_indexer_t *x, const kl_batch_t *batches, int32_t n, int64_t size,
                        int64_t segment_bytes, int64_t segment_ms, int64_t waited_ms);

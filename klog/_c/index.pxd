@@ -35,5 +35,6 @@ cdef extern from "index.h" nogil:
     int kl_indexer_close(kl_indexer_t *x)
     int kl_indexer_must_roll(const kl_indexer_t *x, const kl_batch_t *b, int64_t size, int64_t segment_bytes,
                              int64_t segment_ms, int64_t waited_ms)
+    int kl_indexer_has_space(const kl_indexer_t *x, const kl_batch_t *batches, int32_t n, int64_t size)
     int32_t kl_indexer_fit(const kl_indexer_t *x, const kl_batch_t *batches, int32_t n, int64_t size,
                            int64_t segment_bytes, int64_t segment_ms, int64_t waited_ms)

@@ -58,9 +58,9 @@ class IndexPair(Reusable):
     ) -> int: ...
     def must_roll(
         self,
+        batches: BatchTable,
         last_offset: int,
         max_timestamp: int,
-        bytes: int,
         size: int,
         segment_bytes: int,
         segment_ms: int,

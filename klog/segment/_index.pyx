@@ -22,6 +22,7 @@ from klog._c.index cimport (
     kl_indexer_add,
     kl_indexer_close,
     kl_indexer_fit,
+    kl_indexer_has_space,
     kl_indexer_init,
     kl_indexer_must_roll,
     kl_offset_index_floor,
@@ -254,15 +255,17 @@ cdef class IndexPair(Reusable):
         return kl_indexer_fit(&self.x, group.batches + first, <int32_t>group.n - first, size, segment_bytes,
                               segment_ms, waited_ms)
 
-    def must_roll(self, int64_t last_offset, int64_t max_timestamp, int32_t bytes, int64_t size, int64_t segment_bytes,
-                  int64_t segment_ms, int64_t waited_ms):
-        """Must the segment of size bytes roll before an append of this many bytes that ends at last_offset?"""
+    def must_roll(self, BatchTable batches, int64_t last_offset, int64_t max_timestamp, int64_t size,
+                  int64_t segment_bytes, int64_t segment_ms, int64_t waited_ms):
+        """Must the segment of size bytes roll before these batches, which end at last_offset, are appended whole?"""
         cdef kl_batch_t b
         b.base_offset = last_offset
         b.last_offset_delta = 0
         b.max_timestamp = max_timestamp
-        b.size = bytes
-        return kl_indexer_must_roll(&self.x, &b, size, segment_bytes, segment_ms, waited_ms) != 0
+        b.size = <int32_t>batches.nbytes
+        if kl_indexer_must_roll(&self.x, &b, size, segment_bytes, segment_ms, waited_ms):
+            return True
+        return not kl_indexer_has_space(&self.x, batches.batches, <int32_t>batches.n, size)
 
     cpdef reserve(self, int32_t batches):
         """Allocate disk blocks for the entries of this many more batches. OSError: the disk is full."""

@@ -583,13 +583,19 @@ class Segment(SegmentState):
             active.set_bounds(self.segment_dir.config)
         return active.index.fit(group, first, self.size, active.size_max, active.age_max_ms, now_ms - self.created_ms)
 
-    def must_roll(self, last_offset: int, max_timestamp: int, size: int, now_ms: int) -> bool:
-        """Must this segment roll before size bytes that end at last_offset are appended, all or none, as in Kafka?"""
+    def must_roll(self, batches: BatchTable, last_offset: int, max_timestamp: int, now_ms: int) -> bool:
+        """Must this segment roll before batches that end at last_offset are appended, all or none, as in Kafka?"""
         active = self._ready()
         if active.config is not self.segment_dir.config:
             active.set_bounds(self.segment_dir.config)
         return active.index.must_roll(
-            last_offset, max_timestamp, size, self.size, active.size_max, active.age_max_ms, now_ms - self.created_ms
+            batches,
+            last_offset,
+            max_timestamp,
+            self.size,
+            active.size_max,
+            active.age_max_ms,
+            now_ms - self.created_ms,
         )
 
     def savepoint(self) -> tuple[int, int, bytes]:

@@ -173,6 +173,23 @@ def test_a_full_index_rolls(tmp_path: Path, timestamp: int | None, expected: lis
         assert bases(log) == expected
 
 
+@pytest.mark.parametrize(("together", "expected"), [(3, [0]), (4, [0, 10]), (20, [0, 10])])
+def test_batches_that_are_appended_together_have_space_in_the_index(
+    tmp_path: Path, together: int, expected: list[int]
+) -> None:
+    """A recovery has an entry for each of them, and Kafka's fails if the index has no space for all: twelve here. A
+    segment may begin with more."""
+    with one_log(tmp_path, segment_index_bytes=96, index_interval_bytes=0) as log:
+        for _ in range(10):
+            log.append([(None, b"v", NOW)])
+        log.append_batches(
+            b"".join(batch([b"v"], base_offset=10 + number) for number in range(together)),
+            origin="replication",
+        )
+        assert bases(log) == expected
+        assert len(rows(log)) == 10 + together
+
+
 def test_an_index_too_small_for_one_entry_rolls(tmp_path: Path) -> None:
     """Two time entries fit nevertheless, or lookups by time would miss the segment once it is closed."""
     with one_log(tmp_path, segment_index_bytes=4, index_interval_bytes=0) as log:

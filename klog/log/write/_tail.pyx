@@ -8,7 +8,7 @@ cost more than the write. It is Python code, append_batches.py, which describes 
 cimport cython
 from libc.stdint cimport int32_t
 
-from klog._c.index cimport kl_indexer_fit, kl_indexer_must_roll
+from klog._c.index cimport kl_indexer_fit, kl_indexer_has_space, kl_indexer_must_roll
 from klog.log.state._counters cimport Counters
 from klog.log.state._fields cimport EpochFields, TransactionFields
 from klog.log.state._flush_state cimport FlushState
@@ -100,6 +100,8 @@ cdef class Tail:
         b.max_timestamp = max_timestamp
         b.size = <int32_t>batches.nbytes
         if kl_indexer_must_roll(&self.index.x, &b, size, self.segment_bytes, self.segment_ms, self.waited(now)):
+            return False
+        if batches.n > 1 and not kl_indexer_has_space(&self.index.x, batches.batches, <int32_t>batches.n, size):
             return False
         effects = None if entries is None or log.written_end < 0 else ReplacedEntries(self.producers.entries, entries)
         write_at_end(log, batches, last_offset + 1, now, entries, effects, None, None)

@@ -182,7 +182,7 @@ def _append_locked(
     savepoint = savepoint_locked(log)
     pending = None
     try:
-        if active.must_roll(last_offset, max_timestamp, size, now):
+        if active.must_roll(batches, last_offset, max_timestamp, now):
             active = _roll(log, base_offset, last_offset)
         if has_producers:
             pending = Pending(log, active, origin)
