@@ -52,10 +52,20 @@ class Facts:
     high_watermark: int | None = None
     cleaned_to: int | None = None
     topic_id: str | None = None
-    is_topic: bool = (
-        False  # in the log.dir of a KRaft broker or in klog-topics.json: so it must have a partition.metadata
-    )
+    is_topic: bool = False  # of a KRaft broker or in klog-topics.json: so it must have a partition.metadata
     compacts: bool | None = None  # by klog-topics.json; an interrupted cleaning leaves gaps, but no checkpoint
+
+
+def check_snapshot(report: Report, path: str) -> None:
+    """Check a snapshot of the metadata log, such as bootstrap.checkpoint."""
+    try:
+        with ReadOnlyFile(path, scan=True) as file:
+            for error in check_batches(file):
+                report.add_error(error, path)
+    except CorruptData as error:  # not a regular file, or a read error
+        report.add_error(error, path)
+    except FileNotFoundError:
+        pass  # removed since the directory was listed
 
 
 class PartitionCheck:
@@ -97,7 +107,7 @@ class PartitionCheck:
             if what.kind in ("index", "timeindex", "txnindex") and what.base_offset not in logs:
                 self._add("leftover", name, "an index without a .log, which was deleted or lost")
             if what.kind == "log" and not name.endswith(".log"):
-                self._metadata_snapshot(self._file(name))
+                check_snapshot(self._report, self._file(name))
         self._read_snapshots(live)
         if GAPS in live:
             self._read_gaps()
@@ -142,17 +152,6 @@ class PartitionCheck:
                 self._add("leftover", name, _LEFTOVER[what.leftover])
             elif what.kind == "misnamed":
                 self._add("leftover", name, "not the name of a segment's file (20 digits); Kafka refuses or ignores it")
-
-    def _metadata_snapshot(self, path: str) -> None:
-        """Check a snapshot of the metadata log."""
-        try:
-            with ReadOnlyFile(path, scan=True) as file:
-                for error in check_batches(file):
-                    self._report.add_error(error, path)
-        except CorruptData as error:  # not a regular file, or a read error
-            self._report.add_error(error, path)
-        except FileNotFoundError:
-            pass  # removed since the directory was listed
 
     def _read_snapshots(self, live: dict[str, FileName]) -> None:
         for name in live:

@@ -37,12 +37,11 @@ from klog import arguments, values
 from klog.config import LogConfig
 from klog.disk import FileState, check_directory, exists, file_state, is_directory
 from klog.errors import CorruptData, InvalidConfig, NewerFormat
-from klog.inspect.batches import Examined, check_batches
+from klog.inspect.batches import Examined
 from klog.inspect.files import (
     BROKER_FILES,
     ROOT_CHECKPOINTS,
     FileName,
-    ReadOnlyFile,
     check_log_dir,
     classify,
     is_partition_directory,
@@ -51,7 +50,7 @@ from klog.inspect.files import (
     partition_name,
     read_small,
 )
-from klog.inspect.partition_check import Facts, PartitionCheck
+from klog.inspect.partition_check import Facts, PartitionCheck, check_snapshot
 from klog.inspect.partition_files import settled
 from klog.inspect.texts import parse_audit, parse_checkpoint, parse_clean_shutdown, parse_properties, parse_versioned
 from klog.log.core import LogCore
@@ -273,7 +272,7 @@ class _Root:
         if self.clean:
             self._parse(".kafka_cleanshutdown", parse_clean_shutdown)
         if "bootstrap.checkpoint" in names:
-            self._bootstrap(os.path.join(path, "bootstrap.checkpoint"))
+            check_snapshot(report, os.path.join(path, "bootstrap.checkpoint"))
         facts: TopicFacts | None = self._parse("klog-topics.json", _topics) if "klog-topics.json" in names else None
         self._topic_ids, self._compacted, self._partitions = facts or ({}, set(), {})
         for name in sorted(names):
@@ -309,14 +308,6 @@ class _Root:
             self._parse(os.path.basename(layout.writer_path("", token)), partial(writers.decode, token=token))
         for query in layout.streams_in(names):
             self._parse(os.path.basename(layout.stream_path("", query)), partial(streams.decode, query=query))
-
-    def _bootstrap(self, path: str) -> None:
-        try:
-            with ReadOnlyFile(path, scan=True) as file:
-                for error in check_batches(file):
-                    self._report.add_error(error, path)
-        except CorruptData as error:  # not a regular file, or a read error
-            self._report.add_error(error, path)
 
     def again(self) -> _Root:
         """Return the facts as they are now."""
