@@ -31,6 +31,8 @@ cdef class IndexPair(Reusable):
     cdef readonly object beyond     # (offset, position) of the first entry that limit() has dropped, or None
 
     cpdef reserve(self, int32_t batches)
+    cpdef bint must_roll(self, BatchTable batches, int64_t last_offset, int64_t max_timestamp, int64_t size,
+                         int64_t segment_bytes, int64_t segment_ms, int64_t waited_ms) except -1
     cpdef add(self, BatchTable group, int32_t first, int32_t stop, int64_t position)
     cdef int attach(self, int32_t offsets=*, int32_t times=*) except -1
     cdef int check_one(self, Mapping map, str path, int64_t entries, int width, str kind) except -1

@@ -255,8 +255,8 @@ cdef class IndexPair(Reusable):
         return kl_indexer_fit(&self.x, group.batches + first, <int32_t>group.n - first, size, segment_bytes,
                               segment_ms, waited_ms)
 
-    def must_roll(self, BatchTable batches, int64_t last_offset, int64_t max_timestamp, int64_t size,
-                  int64_t segment_bytes, int64_t segment_ms, int64_t waited_ms):
+    cpdef bint must_roll(self, BatchTable batches, int64_t last_offset, int64_t max_timestamp, int64_t size,
+                         int64_t segment_bytes, int64_t segment_ms, int64_t waited_ms) except -1:
         """Must the segment of size bytes roll before these batches, which end at last_offset, are appended whole?"""
         cdef kl_batch_t b
         b.base_offset = last_offset

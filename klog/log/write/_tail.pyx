@@ -8,7 +8,7 @@ cost more than the write. It is Python code, append_batches.py, which describes 
 cimport cython
 from libc.stdint cimport int32_t
 
-from klog._c.index cimport kl_indexer_fit, kl_indexer_has_space, kl_indexer_must_roll
+from klog._c.index cimport kl_indexer_fit
 from klog.log.state._counters cimport Counters
 from klog.log.state._fields cimport EpochFields, TransactionFields
 from klog.log.state._flush_state cimport FlushState
@@ -91,17 +91,11 @@ cdef class Tail:
                     dict entries, int64_t now) except -1:
         """write_at_end() of batches that the segment takes whole or not at all. False: the full path is needed, and
         nothing has been done."""
-        cdef kl_batch_t b
         cdef int64_t size = self.segment.size
         if not self.takes(log, batches, size, last_offset + 1):
             return False
-        b.base_offset = last_offset
-        b.last_offset_delta = 0
-        b.max_timestamp = max_timestamp
-        b.size = <int32_t>batches.nbytes
-        if kl_indexer_must_roll(&self.index.x, &b, size, self.segment_bytes, self.segment_ms, self.waited(now)):
-            return False
-        if batches.n > 1 and not kl_indexer_has_space(&self.index.x, batches.batches, <int32_t>batches.n, size):
+        if self.index.must_roll(batches, last_offset, max_timestamp, size, self.segment_bytes, self.segment_ms,
+                                self.waited(now)):
             return False
         effects = None if entries is None or log.written_end < 0 else ReplacedEntries(self.producers.entries, entries)
         write_at_end(log, batches, last_offset + 1, now, entries, effects, None, None)
